@@ -6,14 +6,15 @@ sizes): copied where they do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence, Set
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 #: The strides that a tensor was traced with, from the part's inputs.
 Strides = Callable[[list[Any]], tuple[int, ...]]
+Number = Callable[[list[Any]], int]
 
 
 def lying_as_traced(
@@ -39,36 +40,45 @@ def lying_as_traced(
     return run
 
 
-def traced_strides(value: torch.Tensor, sources: dict[Any, str]) -> Strides | None:
+def traced_strides(value: torch.Tensor, sources: dict[Any, Number]) -> Strides | None:
     """None: a symbol is in them that no input says."""
     numbers = value.stride()
     if all(isinstance(number, int) for number in numbers):
         return lambda _: numbers
-    from torch.utils._sympy.printers import PythonPrinter
+    from torch.utils._sympy.interp import sympy_interp
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-    expressions = [number.node.expr if isinstance(number, torch.SymInt) else number for number in numbers]
-    texts = []
-    for expression in expressions:
-        if isinstance(expression, int):
-            texts.append(str(expression))
-            continue
-        if not expression.free_symbols <= sources.keys():
-            return None
-        texts.append(PythonPrinter().doprint(expression.xreplace({s: sources[s] for s in expression.free_symbols})))
-    traced: Strides = eval(f"lambda inputs: ({', '.join(texts)},)", {"math": math})
-    return traced
+    expressions: list[Any] = [number.node.expr if isinstance(number, torch.SymInt) else number for number in numbers]
+    symbols = sorted({s for e in expressions if not isinstance(e, int) for s in e.free_symbols}, key=str)
+    if not sources.keys() >= set(symbols):
+        return None
+
+    @lru_cache(maxsize=64)  # of sizes that were seen: sympy takes its time
+    def strides(*sizes: int) -> tuple[int, ...]:
+        known = dict(zip(symbols, sizes, strict=True))
+        return tuple(
+            e if isinstance(e, int) else int(sympy_interp(PythonReferenceAnalysis, known, e)) for e in expressions
+        )
+
+    return lambda inputs: strides(*(sources[symbol](inputs) for symbol in symbols))
 
 
-def symbol_sources(values: Sequence[Any]) -> dict[Any, Any]:
-    """Symbols, to symbols that read in Python as the size or number that tells them."""
-    import sympy  # type: ignore[import-untyped]
-
-    sources: dict[Any, Any] = {}
+def symbol_sources(values: Sequence[Any]) -> dict[Any, Number]:
+    """Symbols, to what reads the size or number that tells them."""
+    sources: dict[Any, Number] = {}
     for at, value in enumerate(values):
-        numbers = {f"inputs[{at}]": value}
+        numbers: list[tuple[Any, Number]] = [(value, _input(at))]
         if isinstance(value, torch.Tensor):
-            numbers = {f"inputs[{at}].shape[{dim}]": size for dim, size in enumerate(value.shape)}
-        for text, number in numbers.items():
+            numbers = [(size, _size(at, dim)) for dim, size in enumerate(value.shape)]
+        for number, read in numbers:
             if isinstance(number, torch.SymInt) and number.node.expr.is_Symbol:
-                sources.setdefault(number.node.expr, sympy.Symbol(text, integer=True, positive=True))
+                sources.setdefault(number.node.expr, read)
     return sources
+
+
+def _input(at: int) -> Number:
+    return lambda inputs: inputs[at]
+
+
+def _size(at: int, dim: int) -> Number:
+    return lambda inputs: inputs[at].shape[dim]
