@@ -223,7 +223,10 @@ def write(draw: Draw) -> tuple[str, list[Value]]:
             return "{0}.copy_({1})", [value, other]
         if kind == "setitem_scalar":
             return f"{{0}}[{index}].fill_({scalar})", [value]
-        part = eval(f"tensor[{index}]", {"tensor": value.tensor})
+        try:
+            part = eval(f"tensor[{index}]", {"tensor": value.tensor})
+        except IndexError:  # the first of none: eager refuses it when the program is made
+            return f"{{0}}[{index}].fill_({scalar})", [value]
         other = draw.any(lambda t: t.shape == part.shape)
         return f"{{0}}[{index}].copy_({{1}})", [value, other]
     other = draw.any(lambda t: fits(t) and t.dim() <= value.tensor.dim() and broadcasts(t.shape, value.tensor.shape))
