@@ -235,7 +235,7 @@ private:
       try {
         Op op(graph_, node, values_, build);
         if (OpTable::refuses(node.schema->op, [&] { return op.element(); }))
-          op.refuseType();
+          op.refuseType(op.element());
         if (StringRef number = OpTable::storedNumber(node.schema->op); !number.empty() && op.takes(number))
           op.refuseOverflow(number);
         Values results = (*emitter)(op);

@@ -21,6 +21,8 @@ Type TensorOrNumber::numberType(MLIRContext* context) const {
 
 void Op::refuse(const Twine& reason) const { throw NotLowered((node.schema->op + ": " + reason).str()); }
 
+void Op::refuseType(Type type) const { refuse("eager has no kernel of it for " + fx::dtypeName(type)); }
+
 // c10::overflows: infinity is an element of a floating-point tensor, a negative whole number one of an unsigned tensor.
 static bool overflows(const Argument& number, Type element) {
   const bool real = number.kind == Argument::Kind::real;

@@ -63,10 +63,9 @@ public:
   bool used(unsigned index) const { return index < node.used.size() && node.used[index]; }
   unsigned numResults() const;
 
-  [[noreturn]] void refuse(const llvm::Twine& reason) const;                              // "aten::foo: <reason>"
-  [[noreturn]] void refuseBool() const { refuse("eager has no kernel of it for bool"); }  // and raises
+  [[noreturn]] void refuse(const llvm::Twine& reason) const;  // "aten::foo: <reason>"
+  [[noreturn]] void refuseType(mlir::Type type) const;        // eager has no kernel of it for that, and raises
   void refuseOverflow(llvm::StringRef name) const;  // a number that does not fit the result's dtype: eager raises
-  [[noreturn]] void refuseType() const { refuse("eager has no kernel of it for this dtype"); }
 
   // The operator in several forms, best first, all of them emitted: stage 2 keeps the first that the target takes
   // (zefuse.alternatives). A form that throws NotLowered is left out; where the last one does, which every target is to

@@ -293,8 +293,6 @@ Values emitMaskedFill(Op& op) {
 Values emitAddCmul(Op& op) {
   SmallVector<TensorOrNumber> operands = {op.operand("self"), op.operand("tensor1"), op.operand("tensor2")};
   Type common = promote(operands, op.build.b.getContext());
-  if (common.isInteger(1))
-    op.refuseBool();
   operands.push_back(op.operand("value"));
   return {elementwise(op, operands, common, [](Body&, In in) { return in[0] + in[3] * in[1] * in[2]; })};
 }

@@ -148,7 +148,7 @@ Value positionOf(TensorBuilder& build, Value values, Value extreme, int64_t dim)
 Values emitArgExtreme(Op& op, bool largest) {
   Value self = op.tensor("self");
   if (elementOf(self).isInteger(1))
-    op.refuseBool();
+    op.refuseType(elementOf(self));
   bool flat = op.isNone("dim");
   int64_t dim = flat ? 0 : op.dim("dim", rankOf(self));
   if (rankOf(self) == 0)

@@ -6,18 +6,14 @@
 #include <limits>
 #include <string>
 
-#include "drivers/cuda/codegen/codegen.h"
 #include "tests/unit/codegen/harness.h"
+#include "tests/unit/cuda/ptx_of.h"
 
 namespace zefuse::cpu::testing {
 namespace {
 
 TEST(Extrema, AreInstructions) {
-  cuda::CompileOptions options;
-  options.architecture = 80;
-  const cuda::CompileResult compiled = cuda::compileSpirv(loadSpirv("../cuda/extrema"), options);
-  ASSERT_TRUE(compiled.ok) << compiled.log;
-  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  const std::string ptx = ptxOf("extrema");
   for (const char* instruction : {"max.NaN.f32", "min.NaN.f32", "max.f32", "min.f32"})
     EXPECT_NE(ptx.find(instruction), std::string::npos) << instruction;
   EXPECT_EQ(ptx.find("setp."), std::string::npos) << ptx;

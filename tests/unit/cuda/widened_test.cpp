@@ -5,18 +5,14 @@
 #include <iterator>
 #include <string>
 
-#include "drivers/cuda/codegen/codegen.h"
 #include "tests/unit/codegen/harness.h"
+#include "tests/unit/cuda/ptx_of.h"
 
 namespace zefuse::cpu::testing {
 namespace {
 
 TEST(Widened, IsOneInstructionEach) {
-  cuda::CompileOptions options;
-  options.architecture = 80;
-  const cuda::CompileResult compiled = cuda::compileSpirv(loadSpirv("../cuda/widened"), options);
-  ASSERT_TRUE(compiled.ok) << compiled.log;
-  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  const std::string ptx = ptxOf("widened");
   EXPECT_NE(ptx.find("and.b32"), std::string::npos) << ptx;
   EXPECT_EQ(ptx.find("cvt.u32.u16"), std::string::npos) << ptx;
 }
