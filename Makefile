@@ -4,7 +4,7 @@
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor; then SmolLM2 answers a question"
 	@echo "make test    build, then every test (what CI runs)"
-	@echo "make test-full  torch's operator database against eager, all samples; goes on where it was stopped (SAMPLES=4: of each row at most, OPERATORS=\"sin cos\", MODES=static,dynamic,training,inplace,errors, DTYPES=float32,.., JOBS=1)"
+	@echo "make test-full  torch's operator database against eager, all samples; goes on where it was stopped (SAMPLES=4 or static=0,dynamic=12: of each row at most, OPERATORS=\"sin cos\", MODES=static,dynamic,training,inplace,errors, DTYPES=float32,.., JOBS=1)"
 	@echo "make fuzz    random graphs against eager; goes on where it was stopped (GRAPHS=10000 SEED=0 JOBS=1 DEVICE=cpu|gpu COLUMNS=..: some kinds)"
 	@echo "make build   install what is missing and build"
 	@echo "make wheel   build/wheels/zefuse-*.whl: everything in one file, LLVM among it (TORCH=\"dir dir\": torch packages to compile for, .venv's by default; PYTHON_HEADERS=\"dir dir\": of more Pythons than .venv's)"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,8 +35,10 @@ class Worker:
         most_graphs: int = 1000,
         script: Path = WORKER,
         until: float = float("inf"),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """``until``: the moment, as time.monotonic() says it, from which on ask() raises TimeIsUp."""
+        self._environment = dict(environment or {})
         self.poses_as = poses_as
         self.deadline_s = deadline_s
         self._until = until
@@ -88,6 +91,7 @@ class Worker:
         self.restarts += 1
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         env = {**os.environ, "ZEFUSE_CPU_DRIVER_AS": self.poses_as, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+        env |= self._environment
         self._process = subprocess.Popen(
             [sys.executable, str(self._script)],
             stdin=subprocess.PIPE,

@@ -5,7 +5,9 @@ this repository but the folder that scripts/fuzz_check made, and the installed w
 
 Ends at its time and goes on another time: what lies in FOLDER/before, an earlier OUT, counts as done, but for its findings.
 OUT/SEED/done.jsonl: a line per graph, beside it a finding's program; OUT/rows-2/done.jsonl (rows-all): a line per row of two samples
-(of all); OUT/summary.txt.
+(of all) or part of one; OUT/summary.txt. Rows alone, those of the mode `dynamic` with at most 12 samples each:
+
+    python FOLDER/fuzz/run_all.py --jobs 64 --graphs 0 --rows static:float32 dynamic:float32 --samples 0 dynamic=12 --out OUT
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "fuzz"))
 sys.path.insert(2, str(Path(__file__).resolve().parents[1] / "op_db"))
 sys.path.insert(3, str(Path(__file__).resolve().parents[1] / "python"))
 
-from campaign import Campaign, Row
+from campaign import Campaign, samples_of
 from columns import COLUMNS
 from done import Done
+from parts import Row
 from run import Run
 from summary import summary
 from table import table, unexpected
@@ -72,16 +75,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="random graphs and rows of the operator database against eager")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes of one core each")
     parser.add_argument("--rows", nargs="*", default=[], metavar="MODE:DTYPES", help="of the operator database")
-    parser.add_argument("--row-jobs", type=int, help="of them for rows, until none is left; default: a third")
+    parser.add_argument(
+        "--row-jobs", type=int, help="of them for rows, until none is left; default: a third (all without graphs)"
+    )
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", default="200")
     parser.add_argument("--graphs", type=int, default=100_000)
-    parser.add_argument("--samples", type=int, default=2, help="of each row at most; 0: all")
+    parser.add_argument(
+        "--samples", nargs="+", default=["2"], metavar="N|MODE=N", help="of each row at most; 0: all; default: 2"
+    )
     parser.add_argument("--shrink", type=float, default=0, help="seconds for making one finding smaller")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.deadline, arguments.first = 30.0, 0
-    row_jobs = arguments.jobs // 3 if arguments.row_jobs is None else arguments.row_jobs
+    row_jobs = arguments.jobs // 3 if arguments.graphs else arguments.jobs
+    row_jobs = row_jobs if arguments.row_jobs is None else arguments.row_jobs
     row_jobs = row_jobs if arguments.rows else 0
     # No GPU of the machine: gpu:0 is the driver over the CPU, posing.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -95,10 +103,15 @@ def main() -> int:
         thread.start()
     campaign = None
     if row_jobs:
-        left = arguments.seconds - (time.monotonic() - began)
-        done = arguments.out / f"rows-{arguments.samples or 'all'}" / "done.jsonl"
-        wanted = list(rows(arguments.rows))
-        campaign = Campaign(wanted, done, samples=arguments.samples, jobs=row_jobs, deadline_s=60, seconds=left)
+        wanted = list(rows(arguments.rows))  # takes seconds
+        campaign = Campaign(
+            wanted,
+            lambda most: arguments.out / f"rows-{most or 'all'}" / "done.jsonl",
+            samples=samples_of(arguments.samples, sorted({mode for _, _, mode in wanted}), 2),
+            jobs=row_jobs,
+            deadline_s=60,
+            seconds=arguments.seconds - (time.monotonic() - began),
+        )
 
         def rows_then_graphs(campaign: Campaign = campaign) -> None:
             campaign.work()

@@ -23,10 +23,15 @@ def serve(prepare: Callable[[], Answer]) -> None:
     os.dup2(2, 1)
     os.environ.setdefault("ZEFUSE_CACHE_DIR", "")  # each kernel is compiled
     import torch
+    import torch._decomp.decompositions_for_rng
     import torch._dynamo.guards
+    import torch._functorch.config
 
     # A report of guards' times for a log, after all caches were emptied: a quarter of what Dynamo takes.
     torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+    # Tensors for a way to draw numbers that is off, made through every tracer that is active: a twelfth of a small compilation.
+    assert not torch._functorch.config.functionalize_rng_ops
+    torch._decomp.decompositions_for_rng.PhiloxStateTracker.reset = classmethod(lambda _: None)
     torch.set_num_threads(1)
     answer = prepare()
     for line in sys.stdin:

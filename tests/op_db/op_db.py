@@ -3,7 +3,7 @@
     python tests/op_db/op_db.py                          all operators
     python tests/op_db/op_db.py --samples 4 sin cos      some, four samples of each row at most
 
-A row is an operator, a dtype and a mode. A run goes on where it was stopped: finished rows stand in build/op_db/done.jsonl. Remove
+A row is an operator, a dtype and a mode. A run goes on where it was stopped: what is done stands in build/op_db/done.jsonl. Remove
 the file after a mend, or name the operators to run them anew.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "fuzz"))
 sys.path.insert(2, str(Path(__file__).resolve().parents[1] / "python"))
 
-from campaign import Campaign
+from campaign import Campaign, samples_of
 from table import table, unexpected
 
 
@@ -27,7 +27,9 @@ def main() -> int:
     parser.add_argument("operators", nargs="*", help="as the database names them; default: all")
     parser.add_argument("--dtypes", default="float32,float64,bfloat16,int64,bool", help=f"of {', '.join(DTYPES)}")
     parser.add_argument("--modes", default=",".join(MODES), help=f"of {', '.join(MODES)}")
-    parser.add_argument("--samples", type=int, default=0, help="of each row at most; default: all")
+    parser.add_argument(
+        "--samples", default="0", help="of each row at most, such as 4 or static=0,dynamic=12; default: all"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=60, help="seconds of processor time for one sample")
     parser.add_argument(
@@ -42,7 +44,7 @@ def main() -> int:
     campaign = Campaign(
         rows,
         done,
-        samples=arguments.samples,
+        samples=samples_of([arguments.samples], list(MODES), 0),
         jobs=arguments.jobs,
         deadline_s=arguments.deadline,
         seconds=arguments.seconds,

@@ -29,9 +29,11 @@ def table(results: Results) -> str:
         for key in ((mode, dtype), ("all", "")):
             sums[key].update(result["counts"])
             sums[key]["rows"] += 1
+            sums[key]["left"] += result.get("left", 0)
     for (mode, dtype), counts in sorted(sums.items()):
         head = f"{mode}, {dtype}" if dtype else mode
-        lines.append(f"{head:24}{counts['rows']:7}" + "".join(f"{counts[state]:15}" for state in states))
+        line = f"{head:24}{counts['rows']:7}" + "".join(f"{counts[state]:15}" for state in states)
+        lines.append(line + (f"   {counts['left']} samples of rows that were begun are left" if counts["left"] else ""))
     used: Counter[Expected] = Counter()
     for row, result in results.items():
         for finding in result["findings"]:
