@@ -4,10 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "common/base/buffer_alignment.h"
-#include "common/plan/dtype.h"
-#include "runtime/executor/derived_weights.h"
-
 namespace zefuse::executor {
 
 namespace {
@@ -140,85 +136,6 @@ Status DeviceSide::takeLibraryCalls(const Binding& binding) {
   return {};
 }
 
-Status DeviceSide::takeKeptMemory() {
-  const size_t bytes = binding_->device.kept_bytes;  // the same for all bindings
-  if (bytes == 0 || device().hostCopies())
-    return {};
-  if (!keeps_) {
-    auto fresh = shared_.device->allocate(ze::Memory::Kind::device, bytes, "what is derived from parameters",
-                                          [&] { return shared_.resident.dropUnused(); });
-    if (!fresh.ok() && fresh.status().code() == Code::out_of_memory)
-      return {};
-    if (!fresh.ok())
-      return fresh.status();
-    kept_ = std::move(*fresh);
-  }
-  keeps_ = true;
-  return {};
-}
-
-Status DeviceSide::lookAtDerived() {
-  keeps_now_ = false;
-  if (!keeps_)
-    return {};
-  // A capture of the application's would hold what the parameters are now.
-  keeps_now_ = !stream_ || !ze::isCapturing(device().context(), *stream_);
-  derived_now_.clear();
-  for (uint32_t buffer : derived_buffers_) {
-    const uint32_t number = program_.plan.buffers[buffer]->index;
-    DerivedFrom& from = derived_now_.emplace_back();
-    if (placed_[buffer]) {
-      const TensorRef& tensor = inputs_[number].tensor;
-      from = {tensor.data, tensor.storage, tensor.version, 0};
-      keeps_now_ &= tensor.storage != 0 && device_[buffer] == host_[buffer];
-    } else if (transfers(buffer)) {
-      ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
-      valid_[buffer] |= on_device;
-      from.resident = resident_[number]->id;
-    }
-  }
-  const uint64_t generation = shared_.device->parameters().generation();
-  derived_fresh_ &=
-      keeps_now_ && derived_generation_ == generation && derived_stream_ == stream_ && derived_from_ == derived_now_;
-  // Calls in another stream may have yet to read what is written anew.
-  if (!derived_fresh_ && in_flight_ && derived_stream_ != stream_)
-    ZEFUSE_RETURN_IF_ERROR(shared_.device->awaitStreams(shared_.deadline));
-  derived_generation_ = generation;
-  return {};
-}
-
-Status DeviceSide::derive(const std::function<Status(size_t step)>& run) {
-  const Mode mode = std::exchange(mode_, Mode::immediate);
-  const bool copied_in = std::exchange(copied_in_, false);  // in the list of the others
-  ze::CommandList* const list = std::exchange(list_, &queue_->immediate);
-  for (size_t step = 0; step < program_.derived.size(); ++step) {
-    if (!program_.derived[step])
-      continue;
-    ZEFUSE_RETURN_IF_ERROR(before(step));
-    ZEFUSE_RETURN_IF_ERROR(run(step));
-    after(step);
-    ++counted_->weights_packed;
-    ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
-  }
-  // Lists follow each other in a stream of the caller's alone; and no call uses what failed a check.
-  if (!stream_ || std::ranges::any_of(checked_, [&](size_t step) { return program_.derived[step]; }))
-    ZEFUSE_RETURN_IF_ERROR(drain());
-  const Status checked = checkWords();
-  for (size_t step : launched_)
-    *statusWord(step) = 0;  // told now
-  launched_.clear();
-  ZEFUSE_RETURN_IF_ERROR(checked);
-  mode_ = mode;
-  list_ = list;
-  copied_in_ = copied_in;
-  if (recording_)
-    recording_->counted = *counted_;
-  std::swap(derived_from_, derived_now_);
-  derived_stream_ = stream_;
-  derived_fresh_ = true;
-  return {};
-}
-
 DeviceSide::~DeviceSide() {
   if (in_flight_ && !device().isLost())
     (void)shared_.device->awaitStreams(shared_.deadline);  // what is freed here may be in use
@@ -246,55 +163,6 @@ Status DeviceSide::takeQueue() {
     device_[i] = keeps_ && program_.kept[i] ? static_cast<std::byte*>(kept_.data()) + layout.kept_offset[i]
                                             : static_cast<std::byte*>(queue_->arena.data()) + layout.offset[i];
   layout_ = queue_->layout;
-  return {};
-}
-
-Status DeviceSide::takePlaces(std::span<const CallInput> inputs, const CallPlace& given) {
-  const plan::PlanT& plan = program_.plan;
-  const Place results = given.results;
-  stream_ = given.stream;
-  any_placed_ = false;
-  for (uint32_t buffer : caller_buffers_) {
-    const bool input = plan.buffers[buffer]->storage == plan::Storage::input;
-    const Place place = input ? inputs[plan.buffers[buffer]->index].tensor.place : results;
-    placed_[buffer] = place == Place::device;
-    any_placed_ |= place == Place::device;
-    if (place == Place::device && host_step_[buffer] >= 0)
-      return {Code::unsupported,
-              plan::stepName(plan, size_t(host_step_[buffer])) + " runs on the host, and " +
-                  (input ? "input '" + plan.inputs[plan.buffers[buffer]->index]->name + "'" : "a result") +
-                  ", which it uses, lies on the device"};
-  }
-  placed_alone_ = results == Place::device || program_.output_buffers.empty();
-  for (uint32_t buffer : device_inputs_)
-    placed_alone_ &= placed_[buffer] || program_.staysOnDevice(*plan.buffers[buffer]);
-  return {};
-}
-
-Status DeviceSide::usePlaces() {
-  moved_now_ = false;
-  for (uint32_t buffer : caller_buffers_) {
-    if (!placed_[buffer] && program_.callers_places && !device().zeroCopy()) {
-      if (program_.staysOnDevice(*program_.plan.buffers[buffer]))
-        continue;  // makeResident places it
-      ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], ze::Memory::Kind::device, binding_->buffer_bytes[buffer],
-                                     "a tensor that lies on the host"));
-      device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
-    } else if (!placed_[buffer]) {
-      if (!device().zeroCopy())  // there place() says it
-        device_[buffer] = static_cast<std::byte*>(queue_->arena.data()) + binding_->device.offset[buffer];
-    } else if (reinterpret_cast<uintptr_t>(host_[buffer]) % buffer_alignment == 0) {
-      device_[buffer] = host_[buffer];
-      if (valid_[buffer] == on_host)
-        valid_[buffer] |= on_device;
-    } else {
-      moved_now_ = true;
-      const auto kind = device().zeroCopy() ? ze::Memory::Kind::host : ze::Memory::Kind::device;
-      ZEFUSE_RETURN_IF_ERROR(
-          reserve(moved_[buffer], kind, binding_->buffer_bytes[buffer], "a tensor that begins between two boundaries"));
-      device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
-    }
-  }
   return {};
 }
 
@@ -386,121 +254,6 @@ bool DeviceSide::worthRecording(const Addresses& now) {
   return false;
 }
 
-Status DeviceSide::makeResident(uint32_t buffer) {
-  const uint32_t number = program_.plan.buffers[buffer]->index;
-  const TensorRef& tensor = inputs_[number].tensor;
-  const BoundInput& shape = binding_->inputs[number];
-  const size_t bytes =
-      size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(program_.plan.inputs[number]->dtype);
-  const WeightStamp stamp{tensor.data, tensor.version, fingerprint(tensor.data, bytes),
-                          shared_.device->parameters().generation()};
-  std::shared_ptr<const ResidentParameter>& mine = resident_[number];
-  if (!mine || mine->stamp != stamp || mine->bytes < bytes) {
-    mine.reset();
-    auto resident = shared_.resident.get(number, tensor.data, bytes, stamp, shared_.deadline, *counted_);
-    if (!resident.ok())
-      return {resident.status().code(), "parameter '" + program_.plan.inputs[number]->name + "' of " +
-                                            std::to_string(bytes) + " bytes, besides " +
-                                            std::to_string(shared_.device->parameters().bytes()) +
-                                            " bytes of others: " + resident.status().message()};
-    mine = std::move(*resident);
-  }
-  device_[buffer] = static_cast<std::byte*>(mine->memory.data());
-  return {};
-}
-
-/// Where the device sees the host's buffer of this call, without copies.
-Status DeviceSide::place(uint32_t buffer) {
-  if (reinterpret_cast<uintptr_t>(host_[buffer]) % buffer_alignment == 0) {
-    device_[buffer] = host_[buffer];
-    return {};
-  }
-  device_[buffer] = nullptr;
-  if (program_.staysOnDevice(*program_.plan.buffers[buffer]))  // makeResident places it
-    return {};
-  if (moved_[buffer].bytes() < binding_->buffer_bytes[buffer])
-    ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
-  ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], ze::Memory::Kind::host, binding_->buffer_bytes[buffer],
-                                 "a tensor that begins between two boundaries"));
-  device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
-  return {};
-}
-
-Status DeviceSide::toDevice(uint32_t buffer) {
-  if (valid_[buffer] & on_device)
-    return {};
-  const plan::BufferT& from = *program_.plan.buffers[buffer];
-  if (device().zeroCopy() && !placed_[buffer])
-    ZEFUSE_RETURN_IF_ERROR(place(buffer));
-  if (valid_[buffer] == nowhere || !transfers(buffer)) {
-    // nothing in it yet
-  } else if (program_.staysOnDevice(from) && !placed_[buffer]) {
-    ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
-  } else {
-    const size_t bytes = binding_->buffer_bytes[buffer];
-    ++counted_->copies_to_device;
-    counted_->bytes_to_device += bytes;
-    valid_[buffer] |= on_device;
-    if (placed_[buffer] || (program_.callers_places && !device().hostCopies())) {  // the call waits in both cases
-      queued_ |= mode_ == Mode::immediate;
-      copied_in_ = true;
-      return list_->copy(device_[buffer], host_[buffer], bytes);
-    }
-    if (device().hostCopies())
-      ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
-    uploads_.push_back(buffer);
-    fillStaging(buffer);
-    if (!device().hostCopies()) {
-      queued_ |= mode_ == Mode::immediate;
-      copied_in_ = true;
-      ZEFUSE_RETURN_IF_ERROR(list_->copy(device_[buffer], staging(buffer), bytes));
-    }
-  }
-  valid_[buffer] |= on_device;
-  return {};
-}
-
-/// Or the buffer itself, where the host reaches it.
-void DeviceSide::fillStaging(uint32_t buffer) {
-  std::memcpy(device().hostCopies() ? device_[buffer] : staging(buffer), host_[buffer], binding_->buffer_bytes[buffer]);
-}
-
-Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
-  if (valid_[buffer] == nowhere || (valid_[buffer] & on_host))
-    return {};
-  valid_[buffer] |= on_host;
-  if (!transfers(buffer))
-    return {};
-  queued = true;
-  const size_t bytes = binding_->buffer_bytes[buffer];
-  if (placed_[buffer]) {
-    ++counted_->copies_to_device;
-    counted_->bytes_to_device += bytes;
-    if (launched_since_)
-      ZEFUSE_RETURN_IF_ERROR(barrier());
-    queued_ |= mode_ == Mode::immediate;
-    return list_->copy(host_[buffer], device_[buffer], bytes);
-  }
-  ++counted_->copies_to_host;
-  counted_->bytes_to_host += bytes;
-  const bool staged = device().hostCopies() || !program_.callers_places;  // else it has no room there; the call waits
-  if (staged)
-    downloads_.push_back(buffer);
-  if (device().hostCopies())
-    return {};
-  if (launched_since_)
-    ZEFUSE_RETURN_IF_ERROR(barrier());
-  queued_ |= mode_ == Mode::immediate;
-  return list_->copy(staged ? staging(buffer) : host_[buffer], device_[buffer], bytes);
-}
-
-void DeviceSide::takeFromStaging() {
-  for (uint32_t buffer : downloads_)
-    std::memcpy(host_[buffer], device().hostCopies() ? device_[buffer] : staging(buffer),
-                binding_->buffer_bytes[buffer]);
-  downloads_.clear();
-}
-
 Status DeviceSide::before(size_t step) {
   if (program_.on_device[step]) {
     for (const plan::Program::Touch& touch : program_.touches[step])
@@ -571,15 +324,6 @@ template <typename Append> Status DeviceSide::queueStep(size_t step, Append appe
   if (ended)
     ZEFUSE_RETURN_IF_ERROR(ended->reset());
   return failed(append(ended));
-}
-
-Status DeviceSide::queueResults() {
-  bool queued = false;
-  for (uint32_t buffer : program_.output_buffers)
-    ZEFUSE_RETURN_IF_ERROR(queueToHost(buffer, queued));
-  for (uint32_t buffer : program_.written_inputs)
-    ZEFUSE_RETURN_IF_ERROR(queueToHost(buffer, queued));
-  return {};
 }
 
 Status DeviceSide::execute(const ze::CommandList& list) {
