@@ -25,30 +25,9 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t short_heads = 64, longest_heads = 128, few_keys = 256;
-constexpr int64_t named_barriers = 15;  // of a group, beside its own
-
-Type elementIn(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
-
-int64_t panels(int64_t columns) {
-  return (columns + PanelShape::columns - 1) / PanelShape::columns * PanelShape::columns;
-}
-// Elements in local memory.
-int64_t queryElements(const WarpgroupAttentionTile& tile) { return tile.rows() * panels(tile.depth); }
-int64_t stageElements(const WarpgroupAttentionTile& tile) {
-  return tile.keys * (panels(tile.depth) + panels(tile.columns));
-}
-int64_t localElements(const WarpgroupAttentionTile& tile, int64_t stages) {
-  return queryElements(tile) + stages * stageElements(tile);
-}
-constexpr int64_t rows_of_warpgroup = 64;
 constexpr unsigned panel_alignment = 1024;
+constexpr int64_t rows_of_warpgroup = WarpgroupAttentionTile::rows_of_warpgroup;
 
-// Barriers of pairs of sides: turns, then of each stage one for each warpgroup that waits for what was copied there,
-// and one for those that copy.
-int64_t barriersOf(const WarpgroupAttentionTile& tile, int64_t stages) {
-  return tile.warpgroups + stages * (tile.warpgroups + 1);
-}
 // Registers of a lane where a warpgroup copies for the others: all have the same at the launch, and give or take then.
 struct Registers {
   int64_t copying = 0, multiplying = 0;  // 0: as at the launch
@@ -60,22 +39,11 @@ Registers registersOf(const WarpgroupAttentionTile& tile) {
   default: return {};
   }
 }
-constexpr int64_t most_stages = 4;
-// Of keys and of values in local memory.
-int64_t stagesOf(const WarpgroupAttentionTile& tile, const TargetDescription& target) {
-  if (tile.copying == 0)
-    return tile.turns ? 4 : 2;
-  int64_t stages = most_stages;
-  while (stages > 2 &&
-         (2 * localElements(tile, stages) > target.local_memory_bytes || barriersOf(tile, stages) > named_barriers))
-    --stages;
-  return stages;
-}
 
 class WarpgroupAttention : FragmentRows {
 public:
   WarpgroupAttention(const ScheduleContext& context, AttentionOp op, const WarpgroupAttentionTile& tile)
-      : FragmentRows(context, op, tile.engine), tile_(tile), stages_(stagesOf(tile, context.target)),
+      : FragmentRows(context, op, tile.engine), tile_(tile), stages_(tile.stages(context.target)),
         sources_{source(0), source(1), source(2)}, query_{sources_[0], rows_of_warpgroup, tile.depth, tile.rows()},
         key_{sources_[1], tile.keys, tile.depth}, value_{sources_[2], tile.keys, tile.columns} {}
 
@@ -87,7 +55,7 @@ public:
     WorkGroup group(b_, c_.function, c_.launch, subgroups * lanes_, lanes_);
     group_ = &group;
     mine_ = i_.multiply(group.subgroupIndex(), rows_of_warpgroup / together);
-    array_ = group.localArray(b_.getI16Type(), localElements(tile_, stages_), panel_alignment);
+    array_ = group.localArray(b_.getI16Type(), tile_.localElements(stages_), panel_alignment);
     // The same in all of a sub-group, which the device's compiler is to know.
     Value index = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), i_.divide(group.subgroupIndex(), together));
     own_turn_ = group.broadcast(index, 0);
@@ -398,9 +366,9 @@ private:
   }
 
   Value at(Value place) { return group_->at(array_, b_.getI16Type(), place); }
-  Value keysAt(Value stage) { return i_.add(i_.multiply(stage, key_.elements()), queryElements(tile_)); }
+  Value keysAt(Value stage) { return i_.add(i_.multiply(stage, key_.elements()), tile_.queryElements()); }
   Value valuesAt(Value stage) {
-    return i_.add(i_.multiply(stage, value_.elements()), queryElements(tile_) + stages_ * key_.elements());
+    return i_.add(i_.multiply(stage, value_.elements()), tile_.queryElements() + stages_ * key_.elements());
   }
 
   // The keys from `next` on, and the values from `key` on, if there are any.
@@ -528,81 +496,6 @@ private:
 };
 
 }  // namespace
-
-std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, const TargetDescription& target,
-                                                               Decisions* decisions) {
-  if (target.matrix.together == 0 || op.getMask())
-    return std::nullopt;
-  const MatrixOperation* engine = matrixOperation(elementIn(op.getQuery()), elementIn(op.getKey()), target);
-  if (!engine || elementIn(op.getValue()) != elementIn(op.getQuery()))
-    return std::nullopt;
-  auto whole = [](int64_t size) { return (size + engine_depth - 1) / engine_depth * engine_depth; };
-  const int64_t queries = op.getQuery().getType().getShape().end()[-2];
-  const int64_t keys = op.getKey().getType().getShape().end()[-2];
-  // Few rows are better spread over small groups, and the values of no key at all are not there to be multiplied.
-  auto isFew = [](int64_t count) { return !ShapedType::isDynamic(count) && count < rows_of_warpgroup; };
-  if (isFew(queries) || isFew(keys))
-    return std::nullopt;
-  WarpgroupAttentionTile tile{engine, 2, 128, whole(op.getQuery().getType().getShape().back()),
-                              whole(op.getValue().getType().getShape().back())};
-  // Of a lane: the result, the scores and the probabilities. Three warpgroups have 168 registers for each lane.
-  const int64_t registers = target.engine_accumulator_bytes * 5 / 4 / 4 / target.matrix.lanes;
-  auto fits = [&] {
-    return tile.columns / 2 + tile.keys / 2 + tile.keys / 4 <= (tile.warpgroups > 2 ? registers * 4 / 5 : registers) &&
-           2 * localElements(tile, stagesOf(tile, target)) <= target.local_memory_bytes;
-  };
-  // Of heads of 64 over many keys: two groups fit on a multiprocessor then, 0.76 to 0.81 of the time (H100). Over few
-  // keys a step of all of them is quicker.
-  if (!fits() ||
-      (tile.depth <= short_heads && tile.columns <= short_heads && (ShapedType::isDynamic(keys) || keys > few_keys)))
-    tile.keys = 64;
-  // Few groups are made twice as many: each engine has one.
-  int64_t groups = ShapedType::isDynamic(queries) ? -1 : (queries + tile.rows() - 1) / tile.rows();
-  for (int64_t size : op.getQuery().getType().getShape().drop_back(2))
-    groups = ShapedType::isDynamic(size) || groups < 0 ? -1 : groups * size;
-  if ((!ShapedType::isDynamic(queries) && queries <= rows_of_warpgroup) || (groups >= 0 && groups < target.engines) ||
-      !fits())
-    tile.warpgroups = 1;
-  if (!fits())
-    return std::nullopt;
-  // Of short heads turns are up to 0.92 of the time when causal, and as much when not. Of longer ones a warpgroup that
-  // copies, in groups that stay on their engines, takes 0.70 to 0.82 of the time; with turns 1.0 to 1.07 of that
-  // (H100).
-  const bool short_head = tile.depth <= short_heads && tile.columns <= short_heads;
-  const bool long_head = !short_head && tile.depth <= longest_heads && tile.columns <= longest_heads;
-  if (tile.warpgroups == 2 && short_head && tile.keys == 64) {
-    tile.turns = 1;
-    if (!fits())
-      tile.turns = 0;
-  } else if (tile.warpgroups == 2 && long_head) {
-    tile.copying = target.matrix.together;
-    tile.persistent = 1;
-    if (!fits())
-      tile.copying = tile.persistent = 0;
-  }
-  if (decisions) {
-    const WarpgroupAttentionTile modelled = tile;
-    tile.turns = tile.copying = 0;
-    decisions->choose("keys of a step", tile.keys, {64, 96, 128}, fits);
-    decisions->choose("warpgroups", tile.warpgroups, {1, 2, 3}, fits);
-    // Of what is left for stages, and for registers.
-    auto copyingFits = [&] { return barriersOf(tile, 2) <= named_barriers && fits(); };
-    tile.copying = modelled.copying;
-    if (tile.warpgroups == 1 || !copyingFits())
-      tile.copying = 0;
-    tile.persistent = 0;
-    decisions->choose("copying sub-groups", tile.copying, {0, 4}, copyingFits);
-    if (tile.copying > 0)
-      tile.persistent = modelled.persistent;
-    decisions->choose("one group on each engine", tile.persistent, {0, 1}, [&] { return tile.copying > 0; });
-    auto turnsFit = [&] { return (tile.copying > 0 ? tile.warpgroups > 1 : tile.warpgroups == 2) && fits(); };
-    tile.turns = modelled.turns;
-    if (!turnsFit())
-      tile.turns = 0;
-    decisions->choose("turns of warpgroups", tile.turns, {0, 1}, turnsFit);
-  }
-  return tile;
-}
 
 void scheduleWarpgroupAttention(const ScheduleContext& context, const WarpgroupAttentionTile& tile) {
   WarpgroupAttention(context, cast<AttentionOp>(context.domain.product->op), tile).run();
