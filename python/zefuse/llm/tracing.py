@@ -30,10 +30,11 @@ from transformers.cache_utils import Cache
 from zefuse.decompositions.table import decompositions
 from zefuse.errors import UnsupportedError
 from zefuse.llm import cache_parts, cross_attention, graph_edits, single_rows
-from zefuse.llm.cache import KeyValueCache, strides_of
+from zefuse.llm.cache import KeyValueCache
 from zefuse.llm.cache_parts import LayerShape
-from zefuse.llm.layers import LayerIndex, Layers, signature, watched_index
+from zefuse.llm.layers import Layers, signature, watched_index
 from zefuse.llm.one_attention import OneAttention
+from zefuse.llm.traced_caches import CacheSize, LayerCache, LayerParts, ModelCache
 
 CACHE = "past_key_values"
 TENSOR = object()  # in Traced.outputs
@@ -158,6 +159,7 @@ class _Tracer:
         if self.memory is not None:
             # How many tokens the cache shows is a symbol: the same for the mask's last dimension and every layer's memory.
             self.room = self._fake(torch.empty(room, 1), "room")
+            self.size = CacheSize(len(self.layers), self.room.shape[0], self.memory.format, self.device)
             self.start = self._fake(torch.zeros((), dtype=torch.int64, device=self.device), "start")
 
     def _with_own_length(self, owners: Sequence[str], room: int) -> tuple[list[Any], int]:
@@ -280,7 +282,7 @@ class _Tracer:
         arguments = pytree.tree_unflatten(leaves, self.spec)
         if self.memory is None:
             return self.forward(**arguments)
-        cache: Cache = _Reading(self, start)
+        cache: Cache = ModelCache(self.size, start)
         if self.crossed is not None:
             cache = cross_attention.View(cache, cross_attention.Nothing(len(self.layers)), self.crossed)
         return self.forward(**arguments, **{CACHE: cache})
@@ -297,7 +299,7 @@ class _Tracer:
         """Of each kind, one for each layer."""
         if self.memory is None:
             return []
-        own = [self.memory_of(self.batch, call.shapes[0]) for call in self.calls]
+        own = [self.size.memory(self.batch, call.shapes[0]) for call in self.calls]
         made = [list(kind) for kind in zip(*own, strict=True)]
         if self.crossed is not None:
             pairs = [
@@ -306,30 +308,14 @@ class _Tracer:
             made += [list(kind) for kind in zip(*pairs, strict=True)]
         return made
 
-    def memory_of(self, batch: int, shape: LayerShape) -> list[Any]:
-        """One layer's part of the cache."""
-        return [
-            torch.empty_strided(
-                (batch, shape.key_heads, self.room.shape[0], part.width),
-                strides_of(batch, shape.key_heads, part.width),
-                dtype=part.dtype,
-                device=self.device,
-            )
-            for part in shape.parts
-        ]
-
-    @property
-    def format(self) -> str | None:
-        return getattr(self.memory, "format", None)
-
-    def caches_of(self, number: int, start: Any, states: Sequence[Any] | None = None) -> _LayerCaches:
+    def caches_of(self, number: int, start: Any, states: Sequence[Any] | None = None) -> LayerParts:
         """``states``: the layer's part of the cache; None makes one, as the layer writes it."""
         if self.memory is None:
-            return _LayerCaches(None, None, None)
-        count = cache_parts.count(self.format)
-        own = _Writing(self, number, start, None if states is None else list(states[:count]))
+            return LayerParts(None, None, None)
+        count = cache_parts.count(self.size.format)
+        own = LayerCache(self.size, number, start, None if states is None else list(states[:count]))
         if self.crossed is None:
-            return _LayerCaches(own, None, own)
+            return LayerParts(own, None, own)
         earlier = None
         if self.crossed:
             assert isinstance(self.memory, cross_attention.EncoderDecoderMemory)
@@ -340,8 +326,8 @@ class _Tracer:
                 else states[count:]
             )
             earlier = (shape, parts)
-        cross = cross_attention.LayerView(number, len(self.layers), self.source, self.format, earlier)
-        return _LayerCaches(own, cross, cross_attention.View(own, cross, self.crossed))
+        cross = cross_attention.LayerView(number, len(self.layers), self.source, self.size.format, earlier)
+        return LayerParts(own, cross, cross_attention.View(own, cross, self.crossed))
 
     def _layer_graph(self, call: _LayerCall) -> torch.fx.GraphModule:
         prefix = f"{self.prefix}.{call.number}."
@@ -421,87 +407,6 @@ class _LayerCall:
 
 def _is_cache(value: Any) -> bool:
     return isinstance(value, Cache)
-
-
-class _Reading(Cache):
-    """The cache as what stands around the layers sees it: a length and a capacity."""
-
-    def __init__(self, tracer: _Tracer, start: Any) -> None:
-        self.tracer, self.start = tracer, start
-        super().__init__(layers=[])
-
-    is_compileable = True
-    is_sliding = property(lambda self: [False] * len(self.tracer.layers))
-
-    def __len__(self) -> int:
-        return len(self.tracer.layers)
-
-    def get_seq_length(self, layer_idx: int = 0) -> Any:
-        return self.start
-
-    def get_query_offset(self, layer_idx: int = 0) -> Any:
-        return self.start
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        return self.tracer.room.shape[0], 0
-
-    def get_max_length(self, layer_idx: int | None = None) -> Any:
-        return self.tracer.room.shape[0]
-
-    def update(self, *_: Any, **__: Any) -> Any:
-        raise UnsupportedError("the model writes the key-value cache outside of its layers")
-
-
-class _Writing(_Reading):
-    """The cache as one layer sees it: it may write its own part, once. Functional, so that no trace writes to an input."""
-
-    def __init__(self, tracer: _Tracer, number: int, start: Any, memory: list[Any] | None) -> None:
-        super().__init__(tracer, start)
-        self.number, self.memory, self.written = number, memory, list[Any]()
-        self.shape: LayerShape | None = None
-
-    def update(self, key_states: Any, value_states: Any, layer_idx: Any, *_: Any, **__: Any) -> Any:
-        number = layer_idx.value if isinstance(layer_idx, LayerIndex) else layer_idx
-        if number != self.number or self.shape is not None:
-            raise UnsupportedError("a layer writes the key-value cache of another one, or its own twice")
-        self.shape = LayerShape.of(key_states, value_states, self.tracer.format)
-        batch, _, count, _ = key_states.shape
-        if self.memory is None:
-            self.memory = self.tracer.memory_of(batch, self.shape)
-        position = torch.arange(count, device=key_states.device) + self.start
-        rows = cache_parts.written(key_states, value_states, self.shape.format)
-        self.written = [before.index_copy(2, position, new) for before, new in zip(self.memory, rows, strict=True)]
-        return cache_parts.read(self.written, self.shape.dtype)
-
-    def result(self) -> list[Any]:
-        if self.shape is None:
-            raise UnsupportedError("a layer does not write the key-value cache")
-        return self.written
-
-
-@dataclass
-class _LayerCaches:
-    """One layer's parts of the cache, and the object that the layer gets for them."""
-
-    own: _Writing | None
-    cross: cross_attention.LayerView | None
-    seen: Cache | None
-
-    def written(self) -> list[Any]:
-        return [
-            *(() if self.own is None else self.own.result()),
-            *(() if self.cross is None else self.cross.written()),
-        ]
-
-    def shapes(self) -> list[LayerShape]:
-        shapes = [part.shape for part in (self.own, self.cross) if part is not None]
-        return [shape for shape in shapes if shape is not None]
-
-    def memory(self) -> list[Any]:
-        return [
-            *(() if self.own is None else self.own.memory or ()),
-            *(() if self.cross is None else self.cross.memory()),
-        ]
 
 
 def _recording(tracer: _Tracer, number: int) -> Callable[..., Any]:
