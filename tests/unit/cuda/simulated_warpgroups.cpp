@@ -9,6 +9,8 @@
 #include <regex>
 #include <vector>
 
+#include "tests/unit/cuda/simulated_groups.h"
+
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"

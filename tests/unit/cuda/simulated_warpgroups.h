@@ -1,4 +1,4 @@
-// wgmma on the host, for simulated_harness.cpp: written from the PTX ISA's text, not from what our kernels do.
+// wgmma on the host, for simulated_groups.cpp: written from the PTX ISA's text, not from what our kernels do.
 //
 // A product's sums are tokens (NaNs with a number) until they are waited for, so who reads them too early gets NaN. Its
 // operands in local memory are read twice, when it is asked for and as late as a wait lets it: they must be the same,
@@ -12,13 +12,6 @@
 #include "llvm/IR/Module.h"
 
 namespace zefuse::cuda::testing {
-
-// What the harness has of the group that runs.
-uint32_t currentItem();
-std::byte* localMemory();  // at a multiple of 2^18 bytes: an address's low bits are the offset
-void meetWarpgroup();      // returns when all 128 items of the current one's warpgroup have come
-void meetAtBarrier(uint32_t number, uint32_t items, bool wait);  // bar.sync, or bar.arrive
-void failGroup(const std::string& why);
 
 // Before a group begins.
 void resetWarpgroups();
