@@ -22,12 +22,7 @@ SmallVector<unsigned> Domain::parallelRows() const {
   return llvm::filter_to_vector(rows, [&](unsigned dim) { return dim != scan_dim; });
 }
 
-AffineExpr Domain::rowCount() const {
-  AffineExpr count = space.constant(1);
-  for (unsigned dim : parallelRows())
-    count = count * space.size(dim);
-  return count;
-}
+AffineExpr Domain::rowCount() const { return space.product(parallelRows()); }
 
 void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, AffineMap>>& seen,
                const KernelGraph& graph, llvm::function_ref<bool(Node)> visit) {
@@ -447,7 +442,7 @@ private:
       }
       // Rows that share a result (an index modulo something) would compute it more than once as well.
       AffineExpr results = numElements(typeOf(instance.op->getResult(0)));
-      AffineExpr count = domain.space.simplify(domain.rowCount());
+      AffineExpr count = domain.rowCount();
       auto few = constantOf(results), many = constantOf(count);
       bool divided = llvm::any_of(instance.kept.getResults(), hasDivisions);
       if (few && many ? *many > *few : divided && domain.space.simplify(results) != count) {

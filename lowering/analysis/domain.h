@@ -85,7 +85,7 @@ struct Domain {
   llvm::SmallVector<unsigned> parallelRows() const;
 
   const Instance* find(Node result) const;
-  mlir::AffineExpr rowCount() const;
+  mlir::AffineExpr rowCount() const;  // of parallelRows(), simplified
 };
 
 // How the analysis sees the graph around the ops of a kernel.

@@ -219,7 +219,7 @@ private:
     if (c_.strategy.row_lanes != Strategy::none)
       rows.push_back(c_.strategy.row_lanes);
     const int64_t size = plainGroup();
-    c_.launch.extent = space_.simplify(c_.domain.rowCount());
+    c_.launch.extent = c_.domain.rowCount();
     c_.launch.grain = size;
     c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::item, 1));
     WorkGroup group(b_, c_.function, c_.launch, size, 0);
@@ -233,14 +233,14 @@ private:
   //===-- rows ---------------------------------------------------------------------------------===//
 
   choice::RowTeam rowTeam(choice::RowTeam::Of of, int64_t size) const {
-    return {of, size, elementsOfRow(c_.domain), constantOf(space_.simplify(c_.domain.rowCount()))};
+    return {of, size, elementsOfRow(c_.domain), constantOf(c_.domain.rowCount())};
   }
 
   void alongRows() {
     auto elements = elementsOfRow(c_.domain);
-    auto rows = constantOf(space_.simplify(c_.domain.rowCount()));
+    c_.launch.extent = c_.domain.rowCount();
+    auto rows = constantOf(c_.launch.extent);
     int64_t subgroup = c_.target.subgroup_size;
-    c_.launch.extent = space_.simplify(c_.domain.rowCount());
     // Sub-groups that leave most of the device idle are worth joining.
     bool few = rows && *rows * subgroup * 2 < c_.target.resident_items;
     const int64_t largest = std::min<int64_t>(largest_row_group, c_.target.max_group_size);

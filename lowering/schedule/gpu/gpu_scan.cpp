@@ -45,7 +45,7 @@ public:
 
   void run() {
     const int64_t subgroup = c_.target.subgroup_size;
-    AffineExpr rows = space_.simplify(c_.domain.rowCount());
+    AffineExpr rows = c_.domain.rowCount();
     auto count = constantOf(rows);
     c_.launch.extent = rows;
     bool many = count && *count * subgroup >= c_.target.resident_items;

@@ -30,7 +30,7 @@ public:
         group_(b_, c_.function, c_.launch, groupSize(), 0) {}
 
   void run() {
-    c_.launch.extent = space_.simplify(c_.domain.rowCount());
+    c_.launch.extent = c_.domain.rowCount();
     c_.launch.grain = 1;
     size_ = index(space_.size(form_.from));
     makeBuffer();

@@ -26,7 +26,7 @@ private:
     c_.launch.chunked = false;
     c_.launch.group_size = {uint32_t(group_size), 1, 1};
     c_.launch.grain = group_size;
-    c_.launch.extent = space_.simplify(c_.domain.rowCount());
+    c_.launch.extent = c_.domain.rowCount();
     c_.function->setAttr("zefuse.group_size", b_.getI64IntegerAttr(group_size));
     Value group = c_.workItem("_Z12get_group_idj"), local = c_.workItem("_Z12get_local_idj");
     Value extent = e_.index(c_.launch.extent);

@@ -31,7 +31,7 @@ public:
         keys_(b_, loc_, element_, form_.op.getDescending()), network_(b_, loc_, keys_, lanes_) {}
 
   void run() {
-    AffineExpr rows = space_.simplify(c_.domain.rowCount());
+    AffineExpr rows = c_.domain.rowCount();
     Value group = c_.workItem("_Z12get_group_idj");
     makeBuffer(group);
     auto [begin, end] = shareOfGroup(c_, group, rows, c_.strategy.unit_cost);

@@ -15,8 +15,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from zefuse.llm.layers import StandIn
-
-_TAKEN = 1024  # of the likeliest tokens, where top-k says nothing
+from zefuse.llm.sampling import LOOKED_AT_FIRST
 
 
 class Likeliest(LogitsProcessor):
@@ -35,7 +34,7 @@ class Likeliest(LogitsProcessor):
         """The lowest score that is kept, for each row. None where it takes more to say: equal scores on both sides, no numbers, or
         more tokens than were taken."""
         vocabulary = scores.shape[-1]
-        count = min(_TAKEN if self.top_k is None else self.top_k.top_k, vocabulary)
+        count = min(LOOKED_AT_FIRST if self.top_k is None else self.top_k.top_k, vocabulary)
         taken = torch.topk(scores, min(count + 1, vocabulary)).values
         kept, beyond = taken[..., :count], taken[..., count:]
         if taken[..., 0].isnan().any() or (beyond == kept[..., -1:]).any():

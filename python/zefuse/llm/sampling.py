@@ -27,7 +27,8 @@ class SamplingOptions(TypedDict, total=False):
     suppress_tokens: Sequence[int]
 
 
-_FIRST = 1024  # of the likeliest tokens
+# Of the likeliest tokens: top-p looks at them before it sorts a vocabulary.
+LOOKED_AT_FIRST = 1024
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Sampling:
 
     def _likeliest(self, logits: np.ndarray[Any, Any], count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """So many tokens, in order; fewer where the first of them have ``top_p``: to sort a vocabulary takes milliseconds."""
-        if count == len(logits) > _FIRST and self.top_p < 1:
-            kept = _first(logits, _FIRST)
+        if count == len(logits) > LOOKED_AT_FIRST and self.top_p < 1:
+            kept = _first(logits, LOOKED_AT_FIRST)
             weights = np.exp((logits.astype(np.float64) - logits[kept[0]]) / self.temperature)
             probabilities = weights[kept] / weights.sum()
             if probabilities.sum() >= self.top_p:
