@@ -1,13 +1,13 @@
 // Math functions of the kernels on an NVIDIA GPU, called zf_<name>_<f32|f64>, scalars alone. Compiled to LLVM bitcode
 // for NVPTX; only what a kernel calls is linked into it. f32: powers by the device's instruction, else the polynomials
 // that the CPU's kernels take as well (drivers/spirv/math), the rarer functions through f64.
+#include "drivers/cuda/codegen/device_erf.h"
 #include "drivers/cuda/codegen/device_exp.h"
 #include "drivers/cuda/codegen/device_gamma.h"
 #include "drivers/cuda/codegen/device_math.h"
 
-extern "C" float sinf(float x) {
-  return float(zf::device::sin(x));
-}  // drivers/spirv/math takes them for huge arguments
+// drivers/spirv/math takes them for huge arguments.
+extern "C" float sinf(float x) { return float(zf::device::sin(x)); }
 extern "C" float cosf(float x) { return float(zf::device::cos(x)); }
 
 #include "drivers/spirv/math/tanh_erf.h"

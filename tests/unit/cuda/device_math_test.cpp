@@ -1,8 +1,8 @@
 // The math of kernels on an NVIDIA GPU (drivers/cuda/codegen/device_math.h) against long double on the host: the
 // largest errors in units in the last place, over twenty thousand arguments each.
-#include "drivers/cuda/codegen/device_math.h"
-
+#include "drivers/cuda/codegen/device_erf.h"
 #include "drivers/cuda/codegen/device_gamma.h"
+#include "drivers/cuda/codegen/device_math.h"
 
 #include <gtest/gtest.h>
 
