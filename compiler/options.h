@@ -13,7 +13,7 @@ struct Options {
   bool fuse = true;     // false: one kernel per operation, to bisect a wrong result
   std::string library_products = "auto";      // which a GPU vendor's library may compute: "never", "auto", "always"
   std::string library_convolutions = "auto";  // likewise
-  // What a GPU's plan makes of parameters alone may be kept from call to call, so that more of it pays.
+  // What a plan makes of parameters alone may be kept from call to call; for a GPU more is made apart for that.
   bool kept_weights = false;
   // Operands of f32 may be rounded to TF32 (10 bits of mantissa), by what torch says of CUDA's products and
   // convolutions.

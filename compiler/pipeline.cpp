@@ -271,8 +271,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     }
     if (failed(lowered))
       return failure();
-    FailureOr<BuiltPlan> built =
-        buildPlan(graph, *lowered, {options.device, reportJson(graph, *lowered, options), !options.strict});
+    FailureOr<BuiltPlan> built = buildPlan(
+        graph, *lowered, {options.device, reportJson(graph, *lowered, options), !options.strict, options.kept_weights});
     if (failed(built))
       return failure();
     clock.lap("lower");

@@ -1,10 +1,13 @@
 #include "common/plan/program.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "common/plan/dtype.h"
 #include "common/plan/expanded_size.h"
 #include "common/plan/plan_check.h"
 
@@ -21,31 +24,82 @@ static bool isFixed(const PlanT& plan, const LaunchT& launch) {
          });
 }
 
-// Steps that read nothing but parameters and what such steps make. A buffer that another step writes, or that the host
-// touches, is none of theirs.
+// Bytes of the values that the launch is given. All of them are fixed.
+static int64_t bytesOf(const PlanT& plan, const LaunchT& launch) {
+  double bytes = 0;
+  for (uint32_t argument : launch.args) {
+    double elements = double(elementSize(plan.values[argument]->dtype));
+    for (uint32_t size : plan.values[argument]->sizes)
+      elements *= double(plan.exprs[size].value());
+    bytes += elements;
+  }
+  return int64_t(std::min(bytes, 1e18));
+}
+
+// On the host looking whether parameters are what they were takes time as well, about as long as reading their samples
+// from memory. Launches that belong together (one reads what another makes) and take less than that are run in each
+// call.
+static void refuseCheapOnes(Program& program) {
+  constexpr int64_t ns_a_launch = 1000, bytes_a_ns = 16, ns_a_parameter = 500;
+  const PlanT& plan = program.plan;
+  std::vector<size_t> group(plan.steps.size());  // by step: another of its group, or itself
+  std::iota(group.begin(), group.end(), size_t(0));
+  auto root = [&](size_t step) {
+    while (group[step] != step)
+      step = group[step];
+    return step;
+  };
+  std::vector<std::optional<size_t>> user(plan.buffers.size());
+  for (size_t step = 0; step < plan.steps.size(); ++step)
+    for (const Program::Touch& touch : program.touches[step])
+      if (program.derived[step] && plan.buffers[touch.buffer]->storage == Storage::arena) {
+        if (user[touch.buffer])
+          group[root(step)] = root(*user[touch.buffer]);
+        user[touch.buffer] = step;
+      }
+  std::vector<int64_t> saved(plan.steps.size());
+  std::vector<std::set<uint32_t>> parameters(plan.steps.size());
+  for (size_t step = 0; step < plan.steps.size(); ++step) {
+    if (!program.derived[step])
+      continue;
+    saved[root(step)] += ns_a_launch + bytesOf(plan, *plan.steps[step]->kind.AsLaunch()) / bytes_a_ns;
+    for (const Program::Touch& touch : program.touches[step])
+      if (plan.buffers[touch.buffer]->storage == Storage::input)
+        parameters[root(step)].insert(touch.buffer);
+  }
+  for (size_t step = 0; step < plan.steps.size(); ++step)
+    if (program.derived[step])
+      program.derived[step] = saved[root(step)] > ns_a_parameter * int64_t(parameters[root(step)].size());
+}
+
+// Steps that read nothing but parameters and what such steps make. A buffer that another step writes, or that one
+// elsewhere touches, is none of theirs.
 static void findDerived(Program& program) {
   const PlanT& plan = program.plan;
   program.derived.assign(plan.steps.size(), false);
   program.kept.assign(plan.buffers.size(), false);
   if (!plan.kept_weights)
     return;
+  const bool on_host = !leavesHost(plan);
   std::vector<bool> refused(plan.buffers.size());
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t step = 0; step < plan.steps.size(); ++step) {
       const auto* launch = plan.steps[step]->kind.AsLaunch();
-      const bool on_device = program.on_device[step];
-      program.derived[step] = on_device && launch && isFixed(plan, *launch) &&
+      const bool here = on_host || program.on_device[step];
+      program.derived[step] = here && launch && isFixed(plan, *launch) &&
                               std::ranges::all_of(program.touches[step], [&](const Program::Touch& touch) {
                                 const BufferT& buffer = *plan.buffers[touch.buffer];
                                 return (buffer.storage == Storage::arena && !refused[touch.buffer]) ||
-                                       (!touch.written && program.staysOnDevice(buffer));
+                                       (!touch.written && program.isUnwrittenParameter(buffer));
                               });
       for (const Program::Touch& touch : program.touches[step])
-        if (!refused[touch.buffer] && ((touch.written && !program.derived[step]) || !on_device))
+        if (!refused[touch.buffer] && ((touch.written && !program.derived[step]) || !here))
           refused[touch.buffer] = changed = true;
     }
   }
+  if (on_host)
+    refuseCheapOnes(program);
   for (size_t step = 0; step < plan.steps.size(); ++step)
     for (const Program::Touch& touch : program.touches[step])
       if (program.derived[step] && touch.written)

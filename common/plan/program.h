@@ -43,14 +43,14 @@ struct Program {
   bool host_steps = true;                   // some step runs on the host
   bool callers_places = false;              // takeCallersPlaces()
 
-  // By step: a launch on the plan's GPU whose results depend on parameters alone (Plan.kept_weights), so that a call
-  // may leave it out where they are as they were; and by buffer: what such launches write, and nothing else. All of it
-  // is of the same size in every binding.
+  // By step: a launch whose results depend on parameters alone (Plan.kept_weights), on the plan's GPU if it has one, so
+  // that a call may leave it out where they are as they were; and by buffer: what such launches write, and nothing
+  // else. All of it is of the same size in every binding.
   std::vector<bool> derived, kept;
 
-  // Whether a buffer is kept in a GPU's own memory from call to call: parameters, but those that the plan writes, which
-  // every call finds changed.
-  bool staysOnDevice(const plan::BufferT& buffer) const {
+  // Whether a buffer is as the call before found it: parameters, but those that the plan writes. In a plan for a GPU
+  // such stay in its memory.
+  bool isUnwrittenParameter(const plan::BufferT& buffer) const {
     return buffer.storage == plan::Storage::input && plan.inputs[buffer.index]->kind == plan::InputKind::parameter &&
            !plan.inputs[buffer.index]->written;
   }

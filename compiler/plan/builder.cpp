@@ -61,7 +61,7 @@ public:
   BuiltPlan finish() {
     plan_.device = options_.device;
     plan_.report = options_.report;
-    plan_.kept_weights = graph_->hasAttr(kept_weights);
+    plan_.kept_weights = options_.kept_weights;
     plan_.exprs.assign(exprs_.nodes().begin(), exprs_.nodes().end());
     flatbuffers::FlatBufferBuilder buffer(1 << 16);
     buffer.Finish(plan::Plan::Pack(buffer, &plan_), plan::PlanIdentifier());

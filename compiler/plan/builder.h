@@ -15,9 +15,10 @@ struct BuiltPlan {
 };
 
 struct PlanOptions {
-  std::string device;      // "cpu", "gpu"
-  std::string report;      // JSON for explain, kept as it is
-  bool host_steps = true;  // false: a step on the host in a plan for a GPU is an error
+  std::string device;         // "cpu", "gpu"
+  std::string report;         // JSON for explain, kept as it is
+  bool host_steps = true;     // false: a step on the host in a plan for a GPU is an error
+  bool kept_weights = false;  // Plan.kept_weights
 };
 
 // `graph` is at the end of stage 2, `lowered` has its kernels. A kernel that was refused is an error at its operation;

@@ -63,7 +63,7 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.fuse = flag("fuse", true);
   settings.compile.library_products = text("library_products", "auto");
   settings.compile.library_convolutions = text("library_convolutions", "auto");
-  settings.compile.kept_weights = flag("kept_weights", false) && settings.compile.target != "cpu";
+  settings.compile.kept_weights = flag("kept_weights", false);
   // Of CPU tensors that a GPU computes with, convolutions are the CPU's, which round nothing.
   if (const auto target = TargetDescription::named(settings.compile.target);
       target && !target->product_library.empty()) {

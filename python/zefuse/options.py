@@ -41,9 +41,10 @@ class Options:
     16-bit types; ``"never"``; or ``"always"``. Their kernels are in the plan all the same, as native code where they are needed."""
 
     kept_weights: bool = True
-    """Inference on a GPU: what a graph makes of parameters alone (their casts and layouts, a batch norm folded into a convolution) is
-    kept from call to call while their memory, version counters and training steps say that they are the same; ``False``: it is made
-    in each call. Writes to a CUDA parameter that no version counter sees (``.data``) want ``zefuse.invalidate_weights()``."""
+    """Inference: what a graph makes of parameters alone (a weight under weight norm, a table; on a GPU casts, layouts and a batch norm
+    folded into a convolution as well) is kept from call to call while their memory, version counters and training steps, on the
+    CPU samples of their contents too, say that they are the same; ``False``: it is made in each call. Writes to a CUDA parameter
+    that no version counter sees (``.data``) want ``zefuse.invalidate_weights()``."""
 
     dump_dir: str | None = None
     """A folder for every stage of every kernel (MLIR, LLVM IR, SPIR-V text, assembly, the plan as JSON). Default: no dump."""

@@ -25,6 +25,7 @@ public:
     ZEFUSE_RETURN_IF_ERROR(inputs());
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
+    placeKept();
     if (plan::leavesHost(plan_))
       ZEFUSE_RETURN_IF_ERROR(placeOnDevice());
     binding_.launches.resize(plan_.steps.size());
@@ -224,7 +225,7 @@ private:
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       const plan::BufferT& buffer = *plan_.buffers[i];
       const bool input = buffer.storage == plan::Storage::input, output = buffer.storage == plan::Storage::output;
-      if (!(touched[i] & 2) || program_.staysOnDevice(buffer) || (program_.callers_places && (input || output)))
+      if (!(touched[i] & 2) || program_.isUnwrittenParameter(buffer) || (program_.callers_places && (input || output)))
         continue;
       const size_t bytes = binding_.buffer_bytes[i];
       total += (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
@@ -244,14 +245,13 @@ private:
     for (size_t i = 0; i < numbers.size(); ++i)
       layout.offset[numbers[i]] = placed.offsets[i];
     layout.waits = launchesThatWait(program_, layout, binding_.buffer_bytes);
-    placeKept();
     return {};
   }
 
   void placeKept() {
     constexpr size_t small = size_t(16) << 20;  // bytes, of vectors, tables and masks
-    DeviceLayout& layout = binding_.device;
-    layout.kept_offset.assign(plan_.buffers.size(), 0);
+    KeptLayout& layout = binding_.kept;
+    layout.offset.assign(plan_.buffers.size(), 0);
     std::vector<bool> read(plan_.buffers.size());
     for (size_t step = 0; step < plan_.steps.size(); ++step)
       if (program_.derived[step])
@@ -259,16 +259,16 @@ private:
           read[touch.buffer] = true;
     size_t parameters = small;
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
-      if (read[i] && program_.staysOnDevice(*plan_.buffers[i]))
+      if (read[i] && program_.isUnwrittenParameter(*plan_.buffers[i]))
         parameters += binding_.buffer_bytes[i];
       // An empty one's address lies in the block as well, not behind it.
       if (!program_.kept[i] || binding_.buffer_bytes[i] == 0)
         continue;
-      layout.kept_offset[i] = layout.kept_bytes;
-      layout.kept_bytes += (binding_.buffer_bytes[i] + arena_alignment - 1) / arena_alignment * arena_alignment;
+      layout.offset[i] = layout.bytes;
+      layout.bytes += (binding_.buffer_bytes[i] + arena_alignment - 1) / arena_alignment * arena_alignment;
     }
-    if (layout.kept_bytes > parameters)
-      layout.kept_bytes = 0;
+    if (layout.bytes > parameters)
+      layout.bytes = 0;
   }
 
   Status bindLaunch(const plan::LaunchT& launch, bool on_device, BoundLaunch& bound) {
@@ -368,9 +368,9 @@ private:
     if (matmul.bias >= 0)
       desc.bias = describe(uint32_t(matmul.bias));
     desc.post_ops = describe(matmul.post_ops);
-    const std::optional<uint32_t> parameter = parameterBehind(matmul.b);
-    desc.pack_b = parameter.has_value();
-    addCall(step, std::move(desc), parameter);
+    const Weight weight = weightBehind(matmul.b);
+    desc.pack_b = bool(weight);
+    addCall(step, std::move(desc), weight);
   }
 
   void addConvolution(size_t step, const plan::ConvolutionT& convolution) {
@@ -387,15 +387,15 @@ private:
     desc.groups = convolution.groups;
     desc.way = convolution.way;
     desc.post_ops = describe(convolution.post_ops);
-    const std::optional<uint32_t> parameter = parameterBehind(convolution.weight);
-    desc.pack_weight = parameter && desc.kind != plan::ConvolutionKind::weights;
-    addCall(step, std::move(desc), parameter);
+    const Weight weight = weightBehind(convolution.weight);
+    desc.pack_weight = weight && desc.kind != plan::ConvolutionKind::weights;
+    addCall(step, std::move(desc), weight);
   }
 
   void addAttention(size_t step, const plan::AttentionT& attention) {
     onednn::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
                                describe(attention.out),   attention.scale,         attention.causal};
-    addCall(step, std::move(desc), std::nullopt);
+    addCall(step, std::move(desc), {});
   }
 
   Status bindGroupedMatmul(size_t step, const plan::GroupedMatmulT& product) {
@@ -411,7 +411,7 @@ private:
       desc.b.sizes.erase(desc.b.sizes.begin());
       desc.b.strides.erase(desc.b.strides.begin());
     }
-    addCall(step, std::move(desc), std::nullopt);
+    addCall(step, std::move(desc), {});
     return {};
   }
 
@@ -423,7 +423,7 @@ private:
     for (int32_t result : recurrence.results)
       desc.results.push_back(result >= 0 ? describe(uint32_t(result)) : onednn::TensorDesc());
     const uint32_t weight = recurrence.operands[plan::arityOf(desc.cell, desc.gradient, desc.packed).weight];
-    addCall(step, std::move(desc), parameterBehind(weight));
+    addCall(step, std::move(desc), weightBehind(weight));
   }
 
   std::vector<onednn::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {
@@ -437,16 +437,25 @@ private:
     return described;
   }
 
-  std::optional<uint32_t> parameterBehind(uint32_t value) const {
-    const plan::BufferT& buffer = *plan_.buffers[binding_.values[value].buffer];
-    if (buffer.storage != plan::Storage::input || plan_.inputs[buffer.index]->kind != plan::InputKind::parameter)
-      return std::nullopt;
-    return buffer.index;
+  // What lies behind a value that may be packed once: a parameter (its input), or what is kept of parameters (its
+  // buffer).
+  struct Weight {
+    int32_t input = -1, kept = -1;
+    explicit operator bool() const { return input >= 0 || kept >= 0; }
+  };
+  Weight weightBehind(uint32_t value) const {
+    const uint32_t number = binding_.values[value].buffer;
+    const plan::BufferT& buffer = *plan_.buffers[number];
+    if (buffer.storage == plan::Storage::input && plan_.inputs[buffer.index]->kind == plan::InputKind::parameter)
+      return {.input = int32_t(buffer.index)};
+    if (program_.kept[number] && binding_.kept.bytes > 0 && !plan::leavesHost(plan_))
+      return {.kept = int32_t(number)};
+    return {};
   }
 
-  void addCall(size_t step, CallDesc desc, std::optional<uint32_t> parameter) {
+  void addCall(size_t step, CallDesc desc, Weight weight) {
     steps_of_calls_.push_back(step);
-    parameters_.push_back(parameter);
+    weights_.push_back(weight);
     descs_.push_back(std::move(desc));
   }
 
@@ -458,8 +467,8 @@ private:
       BoundLibraryCall& bound = binding_.library_calls[steps_of_calls_[i]];
       bound.primitive = std::move(*primitives[i]);
       binding_.scratch_bytes = std::max(binding_.scratch_bytes, bound.primitive->scratchBytes());
-      if (parameters_[i] && bound.primitive->packedBytes() > 0)
-        bound.packed_input = int32_t(*parameters_[i]);
+      if (bound.primitive->packedBytes() > 0)
+        bound.packed_input = weights_[i].input, bound.packed_kept = weights_[i].kept;
     }
     return {};
   }
@@ -468,10 +477,10 @@ private:
   const plan::PlanT& plan_;
   Binding& binding_;
   std::vector<size_t> input_reach_;
-  // The library calls: step, descriptor, and the parameter behind what may be packed.
+  // The library calls: step, descriptor, and what lies behind what may be packed.
   std::vector<size_t> steps_of_calls_;
   std::vector<CallDesc> descs_;
-  std::vector<std::optional<uint32_t>> parameters_;
+  std::vector<Weight> weights_;
 };
 
 }  // namespace

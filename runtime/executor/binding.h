@@ -43,7 +43,9 @@ struct BoundLaunch {
 // A Matmul, Convolution or Attention step.
 struct BoundLibraryCall {
   std::shared_ptr<const onednn::Primitive> primitive;
-  int32_t packed_input = -1;  // the parameter behind b (a convolution's weight) when the primitive packs it
+  // When the primitive packs b (a convolution's weight): the parameter behind it, or the buffer of what is kept of
+  // parameters.
+  int32_t packed_input = -1, packed_kept = -1;
 };
 
 // The device's side of a plan for a GPU: one block that holds all buffers but parameters, and one on the host through
@@ -52,13 +54,17 @@ struct DeviceLayout {
   std::vector<size_t> offset, staging_offset;  // by buffer
   size_t bytes = 0, staging_bytes = 0;
   size_t scratch_bytes = 0;
-  // What is made of parameters alone and kept (Program::kept): by buffer, in a block of its own; none where it would
-  // take much more memory than those parameters. It has room among the others too, for a device that keeps nothing.
-  std::vector<size_t> kept_offset;
-  size_t kept_bytes = 0;
   // By step: whether its launch must wait for those since the last that waited. The others touch nothing that these
   // write, and write nothing that these touch.
   std::vector<uint8_t> waits;
+};
+
+// Where what is made of parameters alone lies (Program::kept): by buffer, in a block of its own, which is the same in
+// all bindings; of no bytes where it would take much more memory than those parameters. It has room among the others
+// too, for calls that keep nothing.
+struct KeptLayout {
+  std::vector<size_t> offset;
+  size_t bytes = 0;
 };
 
 // Immutable; shared by the frames that use it.
@@ -74,6 +80,7 @@ struct Binding {
   size_t arena_bytes = 0;
   size_t scratch_bytes = 0;
   DeviceLayout device;
+  KeptLayout kept;
   std::vector<BoundLaunch> launches;            // by step; only launch steps are filled
   std::vector<BoundLibraryCall> library_calls;  // likewise
 

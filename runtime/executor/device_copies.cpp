@@ -26,7 +26,7 @@ Status DeviceSide::takePlaces(std::span<const CallInput> inputs, const CallPlace
   }
   placed_alone_ = results == Place::device || program_.output_buffers.empty();
   for (uint32_t buffer : device_inputs_)
-    placed_alone_ &= placed_[buffer] || program_.staysOnDevice(*plan.buffers[buffer]);
+    placed_alone_ &= placed_[buffer] || program_.isUnwrittenParameter(*plan.buffers[buffer]);
   return {};
 }
 
@@ -34,7 +34,7 @@ Status DeviceSide::usePlaces() {
   moved_now_ = false;
   for (uint32_t buffer : caller_buffers_) {
     if (!placed_[buffer] && program_.callers_places && !device().zeroCopy()) {
-      if (program_.staysOnDevice(*program_.plan.buffers[buffer]))
+      if (program_.isUnwrittenParameter(*program_.plan.buffers[buffer]))
         continue;  // makeResident places it
       ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], ze::Memory::Kind::device, binding_->buffer_bytes[buffer],
                                      "a tensor that lies on the host"));
@@ -64,7 +64,7 @@ Status DeviceSide::place(uint32_t buffer) {
     return {};
   }
   device_[buffer] = nullptr;
-  if (program_.staysOnDevice(*program_.plan.buffers[buffer]))  // makeResident places it
+  if (program_.isUnwrittenParameter(*program_.plan.buffers[buffer]))  // makeResident places it
     return {};
   if (moved_[buffer].bytes() < binding_->buffer_bytes[buffer])
     ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
@@ -105,7 +105,7 @@ Status DeviceSide::toDevice(uint32_t buffer) {
     ZEFUSE_RETURN_IF_ERROR(place(buffer));
   if (valid_[buffer] == nowhere || !transfers(buffer)) {
     // nothing in it yet
-  } else if (program_.staysOnDevice(from) && !placed_[buffer]) {
+  } else if (program_.isUnwrittenParameter(from) && !placed_[buffer]) {
     ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
   } else {
     const size_t bytes = binding_->buffer_bytes[buffer];

@@ -8,7 +8,7 @@
 namespace zefuse::executor {
 
 Status DeviceSide::takeKeptMemory() {
-  const size_t bytes = binding_->device.kept_bytes;  // the same for all bindings
+  const size_t bytes = binding_->kept.bytes;  // the same for all bindings
   if (bytes == 0 || device().hostCopies())
     return {};
   if (!keeps_) {

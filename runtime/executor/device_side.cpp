@@ -160,7 +160,7 @@ Status DeviceSide::takeQueue() {
   if (layout_ == queue_->layout)
     return {};
   for (size_t i = 0; i < device_.size(); ++i)
-    device_[i] = keeps_ && program_.kept[i] ? static_cast<std::byte*>(kept_.data()) + layout.kept_offset[i]
+    device_[i] = keeps_ && program_.kept[i] ? static_cast<std::byte*>(kept_.data()) + binding_->kept.offset[i]
                                             : static_cast<std::byte*>(queue_->arena.data()) + layout.offset[i];
   layout_ = queue_->layout;
   return {};
@@ -202,7 +202,7 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
   if (program_.host_steps || timed || device().zeroCopy() || (program_.callers_places && !placed_alone_))
     return {};
   for (uint32_t buffer : device_inputs_)
-    if (program_.staysOnDevice(*plan.buffers[buffer]) && !placed_[buffer] && transfers(buffer)) {
+    if (program_.isUnwrittenParameter(*plan.buffers[buffer]) && !placed_[buffer] && transfers(buffer)) {
       ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
       valid_[buffer] |= on_device;
     }

@@ -8,7 +8,10 @@ namespace zefuse::executor {
 Frame::Frame(Shared& shared)
     : shared_(shared), base_(shared.program.plan.buffers.size()), owners_(shared.program.plan.buffers.size()),
       launches_(std::make_unique<std::vector<LaunchState>>(shared.program.plan.steps.size())),
-      library_states_(shared.program.plan.steps.size()), aten_arguments_(shared.program.plan.steps.size()) {}
+      library_states_(shared.program.plan.steps.size()), aten_arguments_(shared.program.plan.steps.size()) {
+  if (!shared.gpu && std::ranges::count(shared.program.derived, true) > 0)
+    kept_.emplace(shared.program);
+}
 
 Frame::~Frame() {
   releaseExternals();
@@ -71,6 +74,8 @@ Status Frame::requireKernels() {
 void Frame::forgetWeights() {
   for (LibraryState& state : library_states_)
     state.packed.reset();
+  if (kept_)
+    kept_->forget();
 }
 
 Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
@@ -78,6 +83,8 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
   counted_ = {};
   try {
     Status status = prepare(inputs, allocate, place);
+    if (status.ok() && kept_)
+      takeKept(inputs);
     if (status.ok() && !packed_)
       status = packWeights(inputs);
     if (status.ok())
@@ -143,8 +150,9 @@ Status Frame::runSteps(std::span<const CallInput> inputs, StepObserver* observer
     if (gpu_->replays())
       return gpu_->finish();
   }
+  const bool leaves_out = gpu_ ? gpu_->keeps() : use_of_kept_ == KeptWeights::Use::reuse;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    if (gpu_ && gpu_->keeps() && shared_.program.derived[i])
+    if (leaves_out && shared_.program.derived[i])
       continue;
     StepTimer::Moment start;
     if (timed) [[unlikely]]
@@ -172,6 +180,8 @@ Status Frame::runSteps(std::span<const CallInput> inputs, StepObserver* observer
       if (void* owner = std::exchange(owners_[buffer], nullptr))
         shared_.aten.bridge()->release(owner);
   }
+  if (use_of_kept_ != KeptWeights::Use::none)
+    countKept();
   return gpu_ ? gpu_->finish() : Status();
 }
 

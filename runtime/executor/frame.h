@@ -13,6 +13,7 @@
 #include "runtime/executor/derived_weights.h"
 #include "runtime/executor/device_side.h"
 #include "runtime/executor/host_memory.h"
+#include "runtime/executor/kept_weights.h"
 #include "runtime/executor/kernel_modules.h"
 #include "runtime/executor/step_timer.h"
 #include "runtime/ze/command_list.h"
@@ -47,7 +48,7 @@ public:
                                       StepObserver* observer, const CallPlace& place);
 
   void forgetWeights();
-  size_t bytes() const { return arena_.bytes() + scratch_.bytes() + streamed_.bytes(); }
+  size_t bytes() const { return arena_.bytes() + scratch_.bytes() + streamed_.bytes() + (kept_ ? kept_->bytes() : 0); }
   // DeviceSide::tellEarlier, after the streams were waited for.
   Status tellEarlier() { return gpu_ ? gpu_->tellEarlier(true) : Status(); }
 
@@ -66,7 +67,12 @@ private:
   };
 
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, const CallPlace& place);
+  // What this call does about kept_, and so where those buffers are.
+  void takeKept(std::span<const CallInput> inputs);
+  void countKept();  // its launches have run, or were left out
   Status packWeights(std::span<const CallInput> inputs);
+  // By what the copy of the step's weight is known to be fresh, a parameter or what is kept of parameters.
+  WeightStamp stampOf(const BoundLibraryCall& bound, std::span<const CallInput> inputs);
   // Looks for the packed copy of the step's weight, whose first element is `b`.
   Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
                  Counters::OfCall& counted);
@@ -110,8 +116,10 @@ private:
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
   std::unique_ptr<DeviceSide> gpu_;  // in a plan for a GPU
-  bool has_kernels_ = false;         // requireKernels found all for this binding
-  bool packed_ = false;              // packWeights found or made all copies for this binding
+  std::optional<KeptWeights> kept_;  // in a plan for the CPU that makes something of parameters alone
+  KeptWeights::Use use_of_kept_ = KeptWeights::Use::none;
+  bool has_kernels_ = false;  // requireKernels found all for this binding
+  bool packed_ = false;       // packWeights found or made all copies for this binding
   uint32_t status_word_ = 0;
   Counters::OfCall counted_;
 };

@@ -213,7 +213,7 @@ Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments
   const BoundLibraryCall& bound = binding_->library_calls[step];
   LibraryState& state = library_states_[step];
   arguments.b = address(b);
-  if (bound.packed_input >= 0) {
+  if (bound.packed_input >= 0 || bound.packed_kept >= 0) {
     Result<const void*> packed = packedOrStreamed(step, b, inputs);
     if (!packed.ok())
       return packed.status();

@@ -1,4 +1,5 @@
-// Frame's weights as libraries want them packed: kept copies, or one made for a single use.
+// Frame's weights: what is kept of parameters, and weights as libraries want them packed, kept or made for a single
+// use.
 #include <algorithm>
 #include <utility>
 
@@ -9,26 +10,53 @@
 
 namespace zefuse::executor {
 
-Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
-                      Counters::OfCall& counted) {
-  const BoundLibraryCall& bound = binding_->library_calls[step];
+void Frame::takeKept(std::span<const CallInput> inputs) {
+  use_of_kept_ = kept_->begin(inputs, *binding_, shared_.weights.generation());
+  const bool keeps = use_of_kept_ != KeptWeights::Use::none;
+  for (size_t i = 0; i < base_.size(); ++i)
+    if (shared_.program.kept[i])
+      base_[i] = keeps ? kept_->data() + binding_->kept.offset[i] : arena_.data() + binding_->arena_offset[i];
+}
+
+void Frame::countKept() {
+  const auto steps = uint64_t(std::ranges::count(shared_.program.derived, true));
+  if (use_of_kept_ == KeptWeights::Use::reuse) {
+    counted_.weight_packs_reused += steps;
+    return;
+  }
+  counted_.weights_packed += steps;
+  kept_->made();
+}
+
+WeightStamp Frame::stampOf(const BoundLibraryCall& bound, std::span<const CallInput> inputs) {
+  const uint64_t generation = shared_.weights.generation();
+  if (bound.packed_kept >= 0)
+    return {base_[size_t(bound.packed_kept)], kept_->number(), 0, generation};
   const size_t number = size_t(bound.packed_input);
-  LibraryState& state = library_states_[step];
-  const bool asked = std::exchange(state.asked, false);
-  if (asked && !state.packed)
-    return {};
   const TensorRef& weight = inputs[number].tensor;
   const BoundInput& shape = binding_->inputs[number];
   const size_t bytes =
       size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(shared_.program.plan.inputs[number]->dtype);
-  const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes), shared_.weights.generation()};
+  return {weight.data, weight.version, fingerprint(weight.data, bytes), generation};
+}
+
+Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
+                      Counters::OfCall& counted) {
+  const BoundLibraryCall& bound = binding_->library_calls[step];
+  LibraryState& state = library_states_[step];
+  const bool asked = std::exchange(state.asked, false);
+  if (asked && !state.packed)
+    return {};
+  const WeightStamp stamp = stampOf(bound, inputs);
   if (state.packed && state.packed->stamp == stamp && state.packer == bound.primitive) {
     counted.weight_packs_reused += !asked;
     return {};
   }
   state.packed.reset();  // its memory may serve again
-  auto packed =
-      shared_.weights.get(uint32_t(bound.packed_input), binding_->values[view], b, stamp, bound.primitive, counted);
+  const uint32_t number = bound.packed_kept >= 0
+                              ? uint32_t(shared_.program.plan.inputs.size()) + uint32_t(bound.packed_kept)
+                              : uint32_t(bound.packed_input);
+  auto packed = shared_.weights.get(number, binding_->values[view], b, stamp, bound.primitive, counted);
   if (!packed.ok())
     return packed.status();
   state.packed = std::move(*packed);
@@ -102,7 +130,7 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
 Result<const void*> Frame::packedOrStreamed(size_t step, uint32_t view, std::span<const CallInput> inputs) {
   const BoundLibraryCall& bound = binding_->library_calls[step];
   const void* weight = address(view);
-  if (bound.packed_input >= 0) {
+  if (bound.packed_input >= 0 || (bound.packed_kept >= 0 && use_of_kept_ != KeptWeights::Use::none)) {
     ZEFUSE_RETURN_IF_ERROR(packFor(step, view, weight, inputs, counted_));
     if (const auto& packed = library_states_[step].packed)
       return static_cast<const void*>(packed->memory.data());

@@ -26,7 +26,7 @@ std::vector<uint8_t> launchesThatWait(const plan::Program& program, const Device
       continue;
     mine.clear();
     for (const plan::Program::Touch& touch : program.touches[step])
-      if (!program.staysOnDevice(*plan.buffers[touch.buffer])) {
+      if (!program.isUnwrittenParameter(*plan.buffers[touch.buffer])) {
         const size_t begin = layout.offset[touch.buffer];
         mine.push_back({begin, begin + buffer_bytes[touch.buffer], touch.written});
       }

@@ -17,7 +17,8 @@ def graph_key(
     graph_module: torch.fx.GraphModule, parameters: Sequence[int], options: Options, family: str
 ) -> dict[str, Any]:
     """By which torch.compile finds the plan of this graph in an attached package."""
-    wanted = for_host(options).to_dict() if family == "cpu" else for_product(_of_graph(graph_module, options), family)
+    own = of_graph(graph_module, options)
+    wanted = for_host(own).to_dict() if family == "cpu" else for_product(own, family)
     return _native.load().graph_key(graph_module, list(parameters), wanted)
 
 
@@ -25,7 +26,8 @@ NOT_KEPT = "zefuse_weights_not_kept"
 """In a graph's ``meta``: it is one of training, whose parameters change."""
 
 
-def _of_graph(graph_module: torch.fx.GraphModule, options: Options) -> Options:
+def of_graph(graph_module: torch.fx.GraphModule, options: Options) -> Options:
+    """As the graph is compiled with them."""
     return dataclasses.replace(options, kept_weights=options.kept_weights and NOT_KEPT not in graph_module.meta)
 
 
@@ -47,7 +49,7 @@ class PlanOnly:
         self._made: dict[str, Any] = _native.load().compile_plan(
             graph_module,
             list(weights),
-            tuning.applied(for_product(_of_graph(graph_module, options), product), product),
+            tuning.applied(for_product(of_graph(graph_module, options), product), product),
         )
 
     def plan_bytes(self) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zefuse import _native, tuning
 from zefuse.errors import InvalidArgumentError
 from zefuse.graphs import observers
-from zefuse.graphs.for_target import PlanOnly, for_host, graph_key
+from zefuse.graphs.for_target import PlanOnly, for_host, graph_key, of_graph
 from zefuse.options import Options
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ class CapturedGraph:
     def compile(self, options: Options, family: str) -> Any:
         """For "cpu" or a GPU product, with the methods of a compiled graph that say what it is."""
         if family == "cpu":
-            return _native.load().compile(
-                self.graph_module, list(self.parameters), tuning.applied(for_host(options).to_dict())
-            )
+            wanted = for_host(of_graph(self.graph_module, options)).to_dict()
+            return _native.load().compile(self.graph_module, list(self.parameters), tuning.applied(wanted))
         return PlanOnly(self.graph_module, self.parameters, options, family)
 
     def key(self, options: Options, family: str) -> dict[str, Any]:
