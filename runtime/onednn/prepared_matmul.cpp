@@ -96,6 +96,17 @@ TensorDesc compact(const TensorDesc& tensor, DType dtype) {
   return result;
 }
 
+// Matrices one behind the other, in which rows or columns are contiguous as they were.
+TensorDesc inMatrices(const TensorDesc& tensor, DType dtype) {
+  TensorDesc result = dense(tensor, dtype);
+  const size_t row = tensor.sizes.size() - 2, column = row + 1;
+  if (tensor.strides[column] != 1 && tensor.strides[row] == 1) {
+    result.strides[row] = 1;
+    result.strides[column] = std::max<int64_t>(tensor.sizes[row], 1);
+  }
+  return result;
+}
+
 template <typename Description>
 PrimitiveStep bind(const Description& description, dnnl::primitive primitive, const dnnl::memory::desc& a,
                    const dnnl::memory::desc& bias, const dnnl::memory::desc& out) {
@@ -121,8 +132,7 @@ struct PreparedMatmul::Plan {
   size_t fused = 0;          // how many of tail are post-ops of the product
 };
 
-// `copy`: a, b and out through dense copies even where oneDNN could describe them.
-PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, bool copy) const {
+PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, Layout layout) const {
   auto fit = [&](const TensorDesc& tensor, bool as_is) {
     DType dtype = computing == Computing::wide ? DType::f32 : tensor.dtype;
     if (!as_is)
@@ -136,14 +146,17 @@ PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, bool copy) co
   // Fused operands and out are dense: oneDNN 3.2 computes wrong addresses for others in its generated code (seen: a
   // crash with out's memory in the order bac and an operand broadcast over the first two dimensions).
   auto operand = [&](const TensorDesc& tensor) {
-    TensorDesc fitting = fit(tensor, !copy && describable(tensor, false));
+    TensorDesc fitting = layout == Layout::matrices
+                             ? inMatrices(tensor, computing == Computing::wide ? DType::f32 : tensor.dtype)
+                             : fit(tensor, layout == Layout::given && describable(tensor, false));
     if (computing == Computing::narrow)
       fitting = compact(fitting, DType::bf16);
     return fitting;
   };
   plan.a = operand(desc_.a);
   plan.b = operand(desc_.b);
-  plan.out = fit(desc_.out, !copy && describable(desc_.out, true) && (isDense(desc_.out) || !operands));
+  plan.out =
+      fit(desc_.out, layout != Layout::dense && describable(desc_.out, true) && (isDense(desc_.out) || !operands));
   if (desc_.bias) {
     bool narrow = desc_.bias->dtype != DType::f32 && plan.a.dtype == DType::f32;
     plan.bias = narrow ? dense(*desc_.bias, DType::f32) : fit(*desc_.bias, isDense(*desc_.bias));
@@ -159,23 +172,52 @@ PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, bool copy) co
   return plan;
 }
 
+std::optional<PreparedMatmul::Plan> PreparedMatmul::planned(Computing computing, Layout layout, std::string& why) {
+  sequence_.steps.clear();
+  sequence_.scratch_bytes = 0;
+  Plan plan = makePlan(computing, layout);
+  const size_t most = no_inner_ ? 0 : plan.tail.size();
+  for (plan.fused = most + 1; plan.fused-- > 0;)
+    if (addProduct(plan, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+      return plan;
+  return std::nullopt;
+}
+
+// Many small products of bf16 whose operands are cut out of wider rows, as queries and keys of one projection are:
+// oneDNN has none but gemm for those, which with AMX takes 2.0 ms for 12 of 128x64x128 on a Xeon (family 6, model 207),
+// where the blocked one takes 0.1. Without AMX (Zen 5) it is 77 us and 60, which the copies cost.
+bool PreparedMatmul::mayGainByCopies(const Plan& planned) const {
+  const auto &a = planned.a, &b = planned.b;
+  if (desc_.pack_b || a.sizes.size() < 3 || a.dtype != DType::bf16 || b.dtype != DType::bf16 ||
+      isBlocked(sequence_.implementation))
+    return false;
+  if (desc_.way != LibraryWay::automatic)
+    return desc_.way == LibraryWay::blocked;
+  constexpr double copy = 4;  // a copied number takes as long as so many products by gemm
+  const double m = double(a.sizes[a.sizes.size() - 2]), n = double(b.sizes.back());
+  return bf16Products() == Bf16Products::of_f32_too && m * n > copy * (m + n);
+}
+
 // In order of preference: operands rounded to bf16 where that is permitted and pays; as it is; with dense copies of
-// what oneDNN cannot take; computing in f32 on a CPU without instructions for bf16 or f16. Within each, as many
-// post-ops fused as possible.
+// what oneDNN cannot take; computing in f32 on a CPU without instructions for bf16 or f16.
 std::optional<PreparedMatmul::Plan> PreparedMatmul::search(std::string& why) {
   bool has_narrow = desc_.a.dtype != DType::f32 || (desc_.bias && desc_.bias->dtype != DType::f32);
   for (const PostOpDesc& op : desc_.post_ops)
     has_narrow |= op.operand && op.operand->dtype != DType::f32;
-  for (Computing computing : {Computing::narrow, Computing::given, Computing::wide})
-    for (bool copy : {false, true}) {
-      if (computing == Computing::wide ? !has_narrow : computing == Computing::narrow && !narrow_)
-        continue;
-      Plan plan = makePlan(computing, copy);
-      size_t most = no_inner_ ? 0 : plan.tail.size();
-      for (plan.fused = most + 1; plan.fused-- > 0;)
-        if (addProduct(plan, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
-          return plan;
+  for (Computing computing : {Computing::narrow, Computing::given, Computing::wide}) {
+    if (computing == Computing::wide ? !has_narrow : computing == Computing::narrow && !narrow_)
+      continue;
+    std::optional<Plan> found = planned(computing, Layout::given, why);
+    if (found && mayGainByCopies(*found)) {
+      std::string unused;
+      std::optional<Plan> copied = planned(computing, Layout::matrices, unused);
+      found = copied && isBlocked(sequence_.implementation) ? copied : planned(computing, Layout::given, why);
     }
+    if (!found)
+      found = planned(computing, Layout::dense, why);
+    if (found)
+      return found;
+  }
   return std::nullopt;
 }
 

@@ -197,6 +197,29 @@ TEST(Matmul, LargeProductsThatNobodyPacks) {
   }
 }
 
+// Scores and their product with the values, where queries, keys and values are cut out of rows three times as wide.
+TEST(Matmul, HeadsCutOutOfWiderRowsAreMultipliedInBlocksThroughCopies) {
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core_bf16)
+    GTEST_SKIP() << "no bf16 in this CPU";
+  const std::vector<int64_t> rows = {2 * 40 * 1152, 64, 1152, 1}, columns = {2 * 40 * 1152, 64, 1, 1152};
+  MatmulDesc scores;
+  scores.a = {DType::bf16, {2, 6, 40, 64}, rows};
+  scores.b = {DType::bf16, {2, 6, 64, 40}, columns};
+  scores.out = dense(DType::f32, {2, 6, 40, 40});
+  scores.alpha = 0.125f;
+  MatmulDesc values;
+  values.a = dense(DType::bf16, {2, 6, 40, 40});
+  values.b = {DType::bf16, {2, 6, 40, 64}, rows};
+  values.out = permuted(DType::bf16, {2, 6, 40, 64}, {0, 2, 1, 3});
+  for (MatmulDesc desc : {scores, values})
+    for (plan::LibraryWay way : {plan::LibraryWay::automatic, plan::LibraryWay::blocked}) {
+      desc.way = way;
+      expectCorrect(desc);
+      if (way == plan::LibraryWay::blocked)
+        EXPECT_EQ((*Matmul::get(desc))->implementation().find("brg"), 0u) << (*Matmul::get(desc))->implementation();
+    }
+}
+
 // What transformers run most must not pay for copies or for parts that oneDNN does not fuse.
 TEST(Matmul, CommonProductsNeedNoCopies) {
   if (!blockedOnThisHost())
