@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from zefuse.decompositions import distances, dropout, embedding_bags, order_statistics, recurrent, resampling
+from zefuse.decompositions import (
+    distances,
+    dropout,
+    eager_strides,
+    embedding_bags,
+    order_statistics,
+    recurrent,
+    resampling,
+)
 
 
 def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: list[int]) -> torch.Tensor:
@@ -160,79 +168,12 @@ def nan_to_num(
     return torch._refs.nan_to_num(self, nan, posinf, neginf)
 
 
-def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[int]) -> torch.Tensor:
-    """torch's own, in channels last where the input is, as eager's kernel gives it."""
-    from torch._decomp.decompositions import max_unpool2d as torchs
-
-    whole: torch.Tensor = torchs(self, indices, output_size)
-    return whole.contiguous(memory_format=torch._prims_common.suggest_memory_format(self))
-
-
-def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
-    """With the strides of eager, whose kernel takes its first operand's; torch's shape rule of a floor takes the second's, which may be
-    repeated to the first's sizes. Either may be a number."""
-    if (
-        rounding_mode != "floor" or not (isinstance(self, torch.Tensor) and isinstance(other, torch.Tensor))
-        or 0 in self.stride() or not torch.result_type(self, other).is_floating_point
-        or not _fits(other, self.shape) or self.stride() == other.stride()
-    ):  # fmt: skip
-        return NotImplemented
-    laid = torch.empty_like(self, dtype=other.dtype)
-    by_the_rule = other.stride() if other.dim() == self.dim() and other.shape == self.shape else _in_order(laid)
-    if laid.stride() == by_the_rule:  # so lies what this makes; of a tensor with gaps, as no dense one does
-        return NotImplemented
-    return torch.ops.aten.div(self, torch.ops.aten.copy(laid, other), rounding_mode=rounding_mode)
-
-
-def _fits(tensor: torch.Tensor, sizes: torch.Size) -> bool:
-    """Whether it has these sizes, or is repeated to them."""
-    return tensor.dim() <= len(sizes) and all(
-        mine == 1 or mine == size for mine, size in zip(reversed(tensor.shape), reversed(sizes), strict=False)
-    )
-
-
-def _in_order(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The strides of a contiguous tensor of its sizes."""
-    return tuple(torch._prims_common.make_contiguous_strides_for(tensor.shape))
-
-
-def index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
-    """Of a tensor in another order than its dimensions': in the order of memory, so that its strides are kept. torch's puts the result
-    into memory of those strides, which a plan or a functional graph has not."""
-    aten = torch.ops.aten
-    if self.dim() == 0:
-        return aten.index_fill(self.unsqueeze(0), 0, index, value).squeeze(0).clone()
-    if self.is_contiguous():
-        if not isinstance(value, torch.Tensor):
-            value = torch.full([], value, dtype=self.dtype, device=self.device)
-        sizes = list(self.shape)
-        sizes[dim] = index.numel()
-        return aten.index_copy(self, dim, index.reshape(-1), value.to(self.dtype).expand(sizes))
-    if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
-        return aten.index_fill(self.clone(), dim, index, value)
-    order = sorted(range(self.dim()), key=lambda each: (self.stride(each), bool(self.shape[each] != 1)), reverse=True)
-    back = sorted(range(self.dim()), key=order.__getitem__)
-    return aten.index_fill(self.permute(order), order.index(dim % self.dim()), index, value).permute(back)
-
-
 def vector_norm(
     self: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """torch 2.11 forgets to leave out a dimension of one element that is counted from the end."""
     dims = None if dim is None or not self.dim() else [each % self.dim() for each in dim]
     return torch._refs.linalg.vector_norm(self, ord, dims, keepdim, dtype=dtype)
-
-
-def batch_norm(of: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``of`` with the strides of eager on a CPU: contiguous or channels last. torch's shape rule keeps the input's."""
-
-    def norm(input: torch.Tensor, *rest: Any) -> Any:
-        format = torch._prims_common.suggest_memory_format(input)
-        if input.device.type != "cpu" or input.is_contiguous(memory_format=format):
-            return NotImplemented
-        return of(input.contiguous(memory_format=format), *rest)
-
-    return norm
 
 
 def batch_norm_with_update(
@@ -270,47 +211,6 @@ def weight_norm_backward(
     return g / norms * (grad - v * (sums / (norms * norms))), sums / norms
 
 
-def written_view(of: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``of`` of what repeats elements (an expanded tensor): as in eager, of a copy that repeats none. By torch 2.11's shape rule the
-    result repeats elements as well, and so could not hold what is written into one of them."""
-
-    def scatter(self: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        repeats = any(stride == 0 and size > 1 for size, stride in zip(self.shape, self.stride(), strict=True))
-        if not repeats or 0 in self.shape:  # strides of nothing may be 0, those of its copy too
-            return NotImplemented
-        return of(self.clone(), *rest, **named)
-
-    return scatter
-
-
-def log_sigmoid(self: torch.Tensor) -> Any:
-    """On the CPU eager's result is contiguous, whatever its input is."""
-    if self.device.type != "cpu" or torch._prims_common.is_contiguous_or_false(self):
-        return NotImplemented
-    return torch.ops.aten.log_sigmoid(self.contiguous())
-
-
-def log_sigmoid_forward(self: torch.Tensor) -> Any:
-    if not self.is_floating_point():  # eager has no kernel
-        return NotImplemented
-    on_cpu = self.device.type == "cpu"
-    return torch._decomp.decompositions.log_sigmoid_forward(self.contiguous() if on_cpu else self)
-
-
-def roll(self: torch.Tensor, shifts: list[int], dims: list[int] | None = None) -> Any:
-    """On the CPU eager joins the two parts of one dimension: channels last stay so, where torch's shape rule says contiguous."""
-    if self.device.type != "cpu" or not dims or torch._prims_common.is_contiguous_or_false(self):
-        return NotImplemented
-    order = torch._prims_common.suggest_memory_format(self)
-    if order == torch.contiguous_format:
-        return NotImplemented
-    if len(dims) > 1:
-        return torch.ops.aten.roll(torch.ops.aten.roll(self, shifts[:1], dims[:1]), shifts[1:], dims[1:])
-    if (size := self.shape[dims[0]]) == 0 or shifts[0] % size == 0:
-        return NotImplemented
-    return torch.ops.aten.roll(self.contiguous(), shifts, dims).contiguous(memory_format=order)
-
-
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -321,18 +221,12 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.addbmm.default: addbmm,
         aten.addmv.default: addmv,
         aten.angle.default: angle,
-        aten.div.Tensor_mode: div_mode,
         aten.hardshrink_backward.default: hardshrink_backward,
-        aten.index_fill.int_Scalar: index_fill,
-        aten.index_fill.int_Tensor: index_fill,
         aten.index_reduce.default: index_reduce,
         aten.ldexp.Tensor: ldexp,
         aten.linalg_vector_norm.default: vector_norm,
-        aten.log_sigmoid.default: log_sigmoid,
-        aten.log_sigmoid_forward.default: log_sigmoid_forward,
         aten.masked_scatter.default: masked_scatter,
         aten.masked_scatter_backward.default: masked_scatter_backward,
-        aten.max_unpool2d.default: max_unpool2d,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.nan_to_num.default: nan_to_num,
         aten.put.default: put,
@@ -340,7 +234,6 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,
         aten.softshrink_backward.default: hardshrink_backward,
-        aten.roll.default: roll,
         aten.round.decimals: round_decimals,
         aten.unbind_copy.int: unbind_copy,
         aten._batch_norm_with_update_functional.default: batch_norm_with_update,
@@ -352,13 +245,6 @@ def composites() -> dict[Any, Callable[..., Any]]:
         table[packet.default] = fma
     if (packet := getattr(torch.ops.aten, "_fused_rms_norm", None)) is not None:
         table[packet.default] = fused_rms_norm
-    for norm in (
-        aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
-        aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
-    ):  # fmt: skip
-        table[norm] = batch_norm(norm)
-    for scatter in (aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default):
-        table[scatter] = written_view(scatter)
-    for family in (distances, dropout, embedding_bags, order_statistics, resampling):
+    for family in (distances, dropout, eager_strides, embedding_bags, order_statistics, resampling):
         table |= family.composites()
     return table
