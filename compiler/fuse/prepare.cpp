@@ -3,6 +3,7 @@
 #include "compiler/fuse/passes.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Dominance.h"
@@ -135,11 +136,42 @@ void markOutputs(func::FuncOp graph) {
       op->setDiscardableAttr("zefuse.output", builder.getI64IntegerAttr(i));
 }
 
+/// A reduction over nothing is what it begins with. A kernel of it would take what does not change along that dimension
+/// out of a loop that never runs: an element of an input that has none, maybe no address either.
+struct ReductionOfNothing : OpInterfaceRewritePattern<linalg::LinalgOp> {
+  using OpInterfaceRewritePattern::OpInterfaceRewritePattern;
+
+  LogicalResult matchAndRewrite(linalg::LinalgOp op, PatternRewriter& rewriter) const override {
+    SmallVector<int64_t, 4> ranges = op.getStaticLoopRanges();
+    for (auto [range, iterator] : llvm::zip(ranges, op.getIteratorTypesArray()))
+      if (range == 0 && iterator == utils::IteratorType::reduction) {
+        rewriter.replaceOp(op, llvm::map_to_vector(op.getDpsInits(), [&](Value init) { return made(init, rewriter); }));
+        return success();
+      }
+    return failure();
+  }
+
+  // What the reduction begins with, as an operation that may be a kernel's result, which a fill may not.
+  static Value made(Value init, PatternRewriter& rewriter) {
+    auto fill = init.getDefiningOp<linalg::FillOp>();
+    Operation* number = fill ? fill.value().getDefiningOp<arith::ConstantOp>() : nullptr;
+    if (!number)
+      return init;
+    const int64_t rank = cast<RankedTensorType>(init.getType()).getRank();
+    auto filled = linalg::GenericOp::create(
+        rewriter, fill.getLoc(), TypeRange{init.getType()}, ValueRange(), fill.output(),
+        {rewriter.getMultiDimIdentityMap(rank)}, SmallVector<utils::IteratorType>(rank, utils::IteratorType::parallel),
+        [&](OpBuilder& b, Location l, ValueRange) { linalg::YieldOp::create(b, l, b.clone(*number)->getResult(0)); });
+    return filled.getResult(0);
+  }
+};
+
 LogicalResult prepare(func::FuncOp graph) {
   copiesToViews(graph);
   ownMemory(graph);
   RewritePatternSet patterns(graph.getContext());
   ViewOp::getCanonicalizationPatterns(patterns, graph.getContext());
+  patterns.add<ReductionOfNothing>(graph.getContext());
   // Folding and dead code only besides the view patterns: linalg's own canonicalizations would undo our copies.
   if (failed(applyPatternsGreedily(graph, std::move(patterns))))
     return graph.emitError("views do not reach a fixed point");

@@ -28,6 +28,25 @@ def function(x):
     return torch.hstack([x, x]), torch.fmax(x[1:], x[1:]), torch.clamp(x.expand(3, -1, -1, -1), 2, 1)
 check(function, (4, 7, 8), (7, 0, 8), dtype=torch.uint8)
 """,
+    # What does not change along a dimension is read before a loop over it, here of no turns and from no address.
+    "reductions of nothing": """
+def function(x):
+    return x.exp().sum(-1), x.logsumexp(-1), x.mean(-1), x.prod(-1), x.any(-1), x.count_nonzero(-1), x.norm(dim=-1)
+for dynamic in (False, True):
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    for rows in (6, 17):
+        x = torch.randn(rows, 1, dtype=torch.float64).expand(rows, 0)
+        torch.testing.assert_close(compiled(x), function(x), equal_nan=True)
+""",
+    # A sum over it had no schedule: its blocks were divided by their number.
+    "a sum over zero beside symbols": """
+def function(x):
+    return x.sum((0, 1)), torch.clamp(x.mean((0, 1)), max=x)
+compiled = torch.compile(function, backend="zefuse", dynamic=True)
+for shape in ((2, 0, 16, 9), (3, 0, 4, 9)):
+    x = torch.randn(shape, dtype=torch.float64)
+    torch.testing.assert_close(compiled(x), function(x), equal_nan=True)
+""",
     # What has no elements has no address, wherever its storage is.
     "a view of nothing for ATen": """
 def function(x):
