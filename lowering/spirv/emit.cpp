@@ -35,6 +35,7 @@ namespace zefuse {
 LogicalResult convertToLLVMDialect(ModuleOp module, unsigned index_bits) {
   MLIRContext* context = module.getContext();
   context->loadDialect<cf::ControlFlowDialect, LLVM::LLVMDialect>();
+  foldAnglesOfZeros(module);
   {
     RewritePatternSet patterns(context);
     populateSCFToControlFlowConversionPatterns(patterns);

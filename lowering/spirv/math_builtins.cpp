@@ -1,9 +1,12 @@
 #include "lowering/spirv/math_builtins.h"
 
+#include <cmath>
+
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
@@ -84,6 +87,20 @@ LLVM::LLVMFuncOp declareBuiltin(ModuleOp module, const std::string& symbol, Type
   callee.setMemoryEffectsAttr(LLVM::MemoryEffectsAttr::get(
       b.getContext(), {LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef}));
   return callee;
+}
+
+void foldAnglesOfZeros(ModuleOp module) {
+  module.walk([](math::Atan2Op op) {
+    if (!matchPattern(op.getLhs(), m_AnyZeroFloat()) || !matchPattern(op.getRhs(), m_AnyZeroFloat()))
+      return;
+    auto zero = [](Value value) { return matchPattern(value, m_NegZeroFloat()) ? -0.0 : 0.0; };
+    OpBuilder b(op);
+    TypedAttr angle = b.getFloatAttr(getElementTypeOrSelf(op), std::atan2(zero(op.getLhs()), zero(op.getRhs())));
+    if (auto vector = dyn_cast<VectorType>(op.getType()))
+      angle = DenseElementsAttr::get(vector, Attribute(angle));
+    op.replaceAllUsesWith(arith::ConstantOp::create(b, op.getLoc(), angle).getResult());
+    op.erase();
+  });
 }
 
 void populateMathBuiltinPatterns(const LLVMTypeConverter& converter, RewritePatternSet& patterns) {

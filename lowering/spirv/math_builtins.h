@@ -7,6 +7,9 @@
 #include "mlir/IR/PatternMatch.h"
 
 namespace zefuse {
+// atan2 of two zeros is 0 or pi, by their signs; MLIR's folding, which conversions do, says NaN (math::Atan2Op::fold).
+void foldAnglesOfZeros(mlir::ModuleOp module);
+
 void populateMathBuiltinPatterns(const mlir::LLVMTypeConverter& converter, mlir::RewritePatternSet& patterns);
 
 // The declaration of a builtin without side effects, which is added where the module has none yet.

@@ -107,3 +107,15 @@ def test_triangles_and_ranges_stay() -> None:
     before = [node.name for node in traced.graph.nodes]
     constants.fold(traced)
     assert [node.name for node in traced.graph.nodes] == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_angles_of_zeros(dtype: torch.dtype) -> None:
+    """MLIR's folding of atan2 takes that of two zeros for NaN."""
+
+    def angles(x: torch.Tensor) -> list[torch.Tensor]:
+        zeros = [torch.full_like(x, sign * 0.0) for sign in (1, -1)]
+        return [torch.atan2(y, z) for y in zeros for z in zeros]
+
+    x = torch.ones(37, dtype=dtype)
+    torch.testing.assert_close(graphs_of(angles, x)[0], angles(x))
