@@ -369,6 +369,7 @@ _PERMUTED_IMAGES = torch.randn(4, 5, 6, 3, generator=torch.Generator().manual_se
         (lambda x, y: torch.div(x, y, rounding_mode="floor"), [_OTHERWISE, torch.full((5, 4, 6), 3.0)]),
         (lambda x, y: torch.div(x, y, rounding_mode="floor"), [torch.full((5, 4, 6), 3.0), _OTHERWISE]),
         (lambda x, y: torch.div(x, y, rounding_mode="floor"), [_OTHERWISE, torch.tensor(3.0)]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [_OTHERWISE.bfloat16(), torch.tensor(3.0)]),
         (lambda x, y: torch.div(x, y, rounding_mode="floor"), [_OTHERWISE, torch.full((4, 1), 3.0)]),
         (lambda x, y: torch.div(x, y, rounding_mode="trunc"), [_OTHERWISE, torch.full((5, 4, 6), 3.0)]),
         (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), [_OTHERWISE]),
@@ -376,7 +377,7 @@ _PERMUTED_IMAGES = torch.randn(4, 5, 6, 3, generator=torch.Generator().manual_se
         (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True), [_PERMUTED_IMAGES]),
         (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), [_PERMUTED_IMAGES.to(memory_format=torch.channels_last)]),
     ],
-    ids=["masked_scatter", "floor", "floor, first contiguous", "floor by one", "floor by repeats", "trunc", "norm",
+    ids=["masked_scatter", "floor", "floor, first contiguous", "floor by one", "floor by one of f32", "floor by repeats", "trunc", "norm",
          "norm without statistics", "norm in training", "norm of channels last"],
 )  # fmt: skip
 def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inputs: list[torch.Tensor]) -> None:

@@ -25,7 +25,8 @@ def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
         or not _fits(other, self.shape) or self.stride() == other.stride()
     ):  # fmt: skip
         return NotImplemented
-    laid = torch.empty_like(self, dtype=other.dtype)
+    # As it decides: `other`'s dtype counts for less where that has no dimensions.
+    laid = torch.empty_like(self, dtype=torch.result_type(self, other))
     by_the_rule = other.stride() if other.dim() == self.dim() and other.shape == self.shape else _in_order(laid)
     if laid.stride() == by_the_rule:  # so lies what this makes; of a tensor with gaps, as no dense one does
         return NotImplemented
