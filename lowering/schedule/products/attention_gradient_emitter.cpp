@@ -91,6 +91,19 @@ Value AttentionGradientEmitter::rowSumOffset(const StridedTensor& tensor, Value 
   return k_.offset(tensor, ArrayRef(place).drop_back());
 }
 
+ProductSource AttentionGradientEmitter::source(const StridedTensor& tensor) {
+  ProductSource source;
+  source.columns_contiguous = constantOf(tensor.strides[rank_ - 2]) != 1 || constantOf(tensor.strides[rank_ - 1]) == 1;
+  // A tile's rows need not be a multiple of an access.
+  if (source.columns_contiguous)
+    source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
+  source.load = [this, &tensor](Value row, Value column, int64_t run) {
+    Value offset = k_.offset(tensor, indices(tensor, row, column));
+    return engine_ ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
+  };
+  return source;
+}
+
 std::pair<Value, Value> AttentionGradientEmitter::rowSums(Value query, Value exists) {
   auto load = [&](unsigned number) { return k_.load(k_.tensor(number), rowSumOffset(k_.tensor(number), query)); };
   Value sum = load(4), delta = load(5), zero = scalar(0);

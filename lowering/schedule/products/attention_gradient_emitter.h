@@ -23,6 +23,9 @@ protected:
   // A tensor's indices in this batch of the queries: heads that several query heads share are fewer.
   llvm::SmallVector<mlir::Value> indices(const StridedTensor& tensor, mlir::Value row, mlir::Value column);
 
+  // A tensor as a product's operand, in this batch.
+  ProductSource source(const StridedTensor& tensor);
+
   // 0: with the head's depth, 1: with the values' columns.
   const StridedTensor& own(int number) const;
   const StridedTensor& passing(int number) const;

@@ -26,8 +26,8 @@ class FragmentGradient : AttentionGradientEmitter {
 public:
   FragmentGradient(const AttentionGradientCall& call, CallKernel& kernel, const FragmentGradientTile& tile)
       : AttentionGradientEmitter(call, kernel, /*rows=*/1, lanes_of_fragments, tile.engine), tile_(tile),
-        sources_{source(own(0)), source(own(1)), source(passing(0)), source(passing(1))}, rows_{ownSide(0), ownSide(1)},
-        scored_{scoredSide(0), scoredSide(1)}, summed_{summedSide(0), summedSide(1)} {
+        sources_{addressed(own(0)), addressed(own(1)), addressed(passing(0)), addressed(passing(1))},
+        rows_{ownSide(0), ownSide(1)}, scored_{scoredSide(0), scoredSide(1)}, summed_{summedSide(0), summedSide(1)} {
     // exp(scale * x - sum) = 2^(factor * x - log2(e) * sum). An addend is not scaled.
     scale_first_ = call.mask && !call.mask.getElementType().isInteger(1);
     factor_ = (scale_first_ ? 1 : call.scale) * std::numbers::log2e;
@@ -102,21 +102,14 @@ private:
     return arith::ConstantOp::create(b_, loc_, vector, cast<TypedAttr>(b_.getZeroAttr(vector)));
   }
 
-  ProductSource source(const StridedTensor& tensor) {
-    ProductSource source;
-    source.columns_contiguous =
-        constantOf(tensor.strides[rank_ - 2]) != 1 || constantOf(tensor.strides[rank_ - 1]) == 1;
-    // A tile's rows need not be a multiple of an access.
-    if (source.columns_contiguous)
-      source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
-    source.load = [this, &tensor](Value row, Value column, int64_t run) {
-      return k_.loadBits(tensor, k_.offset(tensor, indices(tensor, row, column)), run);
-    };
-    if (isMultiple(tensor, source.run))
-      source.address = [this, &tensor](Value row, Value column, int64_t) {
+  // With addresses where they are multiples of a run.
+  ProductSource addressed(const StridedTensor& tensor) {
+    ProductSource made = source(tensor);
+    if (isMultiple(tensor, made.run))
+      made.address = [this, &tensor](Value row, Value column, int64_t) {
         return k_.address(tensor, k_.offset(tensor, indices(tensor, row, column)));
       };
-    return source;
+    return made;
   }
   // Whether each row begins at a multiple of so many elements.
   bool isMultiple(const StridedTensor& tensor, int64_t count) const {

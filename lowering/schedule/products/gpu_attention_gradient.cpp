@@ -140,20 +140,6 @@ public:
   }
 
 private:
-  ProductSource source(const StridedTensor& tensor) {
-    ProductSource source;
-    source.columns_contiguous =
-        constantOf(tensor.strides[rank_ - 2]) != 1 || constantOf(tensor.strides[rank_ - 1]) == 1;
-    // A tile's rows need not be a multiple of an access.
-    if (source.columns_contiguous)
-      source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
-    source.load = [this, &tensor](Value row, Value column, int64_t run) {
-      Value offset = k_.offset(tensor, indices(tensor, row, column));
-      return engine_ ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
-    };
-    return source;
-  }
-
   // A side of a product whose lines are rows (with the head or what passes innermost) on the engine, else the reverse.
   Side side(Value array, Value first, int64_t line) const {
     return tile_.engine ? Side{array, first, line, 1} : Side{array, first, 1, line};
