@@ -75,10 +75,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
                                                             Counters& counters) {
   std::unique_ptr<KernelModules> self(new KernelModules(plan, options, counters));
   auto openHost = [&]() -> Status {
-    Result<ze::Device> device = ze::Device::find("cpu");
-    if (!device.ok())
-      return device.status();
-    Result<ze::Context> context = ze::Context::create(*device);
+    Result<ze::Context> context = ze::Context::of("cpu");
     if (!context.ok())
       return context.status();
     self->host_ = std::make_unique<ze::Context>(std::move(*context));

@@ -25,10 +25,7 @@ public:
   // `products`: the GPUs to come.
   Status prepare(bool cpu, const std::set<std::string>& products) {
     if (cpu) {
-      Result<ze::Device> device = ze::Device::find("cpu");
-      if (!device.ok())
-        return device.status();
-      Result<ze::Context> context = ze::Context::create(*device);
+      Result<ze::Context> context = ze::Context::of("cpu");
       if (!context.ok())
         return context.status();
       context_.emplace(std::move(*context));

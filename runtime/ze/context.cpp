@@ -21,6 +21,13 @@ Result<Context> Context::create(const Device& device) {
   return context;
 }
 
+Result<Context> Context::of(const std::string& device) {
+  Result<Device> found = Device::find(device);
+  if (!found.ok())
+    return found.status();
+  return create(*found);
+}
+
 bool isCapturing(const Context& context, void* stream) {
   bool capturing = false;
   return context.api().streamIsCapturing && context.api().streamIsCapturing(stream, &capturing) == ZE_RESULT_SUCCESS &&

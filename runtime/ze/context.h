@@ -9,6 +9,8 @@ class Context {
 public:
   // Of SYCL's device it is SYCL's own context, which is not destroyed with this.
   static Result<Context> create(const Device& device);
+  // Of the device that Device::find finds.
+  static Result<Context> of(const std::string& device);
   // One of somebody else's, whose driver is the device's, which outlives this.
   static Context adopt(const Device& device, ze_context_handle_t handle);
 

@@ -19,10 +19,7 @@ Status compile(const std::string& name, const char* from, const char* to) {
   const std::string text((std::istreambuf_iterator<char>(input)), {});
   std::vector<uint32_t> words(text.size() / sizeof(uint32_t));
   std::memcpy(words.data(), text.data(), words.size() * sizeof(uint32_t));
-  auto device = ze::Device::find(name);
-  if (!device.ok())
-    return device.status();
-  auto context = ze::Context::create(*device);
+  auto context = ze::Context::of(name);
   if (!context.ok())
     return context.status();
   auto module = ze::Module::fromSpirv(*context, words, from);
