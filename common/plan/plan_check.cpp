@@ -347,7 +347,9 @@ Status PlanCheck::recurrence(size_t step, const plan::RecurrenceT& recurrence) {
   const std::string where = stepName(plan_, step);
   if (!inRange(recurrence.cell, plan::RecurrentCell::MAX))
     return damaged(where + " has an unknown cell");
-  const RecurrenceArity arity = arityOf(recurrence.cell, recurrence.gradient, recurrence.packed);
+  if (recurrence.projected && recurrence.cell != plan::RecurrentCell::lstm)
+    return damaged(where + " has a projection of another cell than an LSTM's");
+  const RecurrenceArity arity = arityOf(recurrence.cell, recurrence.gradient, recurrence.packed, recurrence.projected);
   if (recurrence.operands.size() != arity.operands || recurrence.results.size() != arity.results)
     return damaged(where + " has " + number(recurrence.operands.size()) + " operands and " +
                    number(recurrence.results.size()) + " results; wanted are " + number(arity.operands) + " and " +

@@ -14,10 +14,14 @@ struct RecurrenceArity {
   int64_t gates;  // rows of the weight per hidden unit
 };
 
-constexpr RecurrenceArity arityOf(RecurrentCell cell, bool gradient, bool packed = false) {
+constexpr RecurrenceArity arityOf(RecurrentCell cell, bool gradient, bool packed = false, bool projected = false) {
   if (packed) {
-    const RecurrenceArity dense = arityOf(cell, gradient);
+    const RecurrenceArity dense = arityOf(cell, gradient, false, projected);
     return {dense.operands + (gradient ? 2 : 1), dense.results + (gradient ? 0 : 2), dense.weight, dense.gates};
+  }
+  if (projected) {  // the projection follows the operands, the gradient of its result the results
+    const RecurrenceArity plain = arityOf(cell, gradient);
+    return {plain.operands + 1, plain.results + (gradient ? 1 : 0), plain.weight, plain.gates};
   }
   switch (cell) {
   case RecurrentCell::lstm: return gradient ? RecurrenceArity{6, 3, 2, 4} : RecurrenceArity{5, 4, 1, 4};

@@ -401,10 +401,11 @@ ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value 
 }
 
 ResultRange TensorBuilder::recurrence(StringRef cell, ArrayRef<Value> operands, bool gradient, bool reverse,
-                                      bool packed, ArrayRef<RankedTensorType> results) {
+                                      bool packed, bool projected, ArrayRef<RankedTensorType> results) {
   return RecurrenceOp::create(b, llvm::to_vector_of<Type>(results), operands, b.getStringAttr(cell),
                               gradient ? b.getUnitAttr() : UnitAttr(), reverse ? b.getUnitAttr() : UnitAttr(),
-                              packed ? b.getUnitAttr() : UnitAttr(), ArrayAttr())
+                              packed ? b.getUnitAttr() : UnitAttr(), projected ? b.getUnitAttr() : UnitAttr(),
+                              ArrayAttr())
       ->getResults();
 }
 

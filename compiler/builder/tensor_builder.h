@@ -121,7 +121,7 @@ public:
   mlir::Value groupIndex();
   // All steps of a recurrent layer, or their derivative (zefuse.recurrence).
   mlir::ResultRange recurrence(llvm::StringRef cell, llvm::ArrayRef<mlir::Value> operands, bool gradient, bool reverse,
-                               bool packed, llvm::ArrayRef<mlir::RankedTensorType> results);
+                               bool packed, bool projected, llvm::ArrayRef<mlir::RankedTensorType> results);
 
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;

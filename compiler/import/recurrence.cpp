@@ -6,14 +6,14 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient, bool packed) {
-  return [cell = cell.str(), names = std::vector<std::string>(operands.begin(), operands.end()), gradient,
-          packed](Op& op) {
+Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient, bool packed, bool projected) {
+  return [cell = cell.str(), names = std::vector<std::string>(operands.begin(), operands.end()), gradient, packed,
+          projected](Op& op) {
     SmallVector<Value> values;
     for (const std::string& name : names) {
       values.push_back(op.tensor(name));
       Type element = elementOf(values.back());
-      if (!element.isF32() && !(name == "weight" && element.isBF16()))
+      if (!element.isF32() && !((name == "weight" || name == "projection") && element.isBF16()))
         op.refuse("argument " + name + " is not f32");
     }
     if (packed) {
@@ -27,22 +27,25 @@ Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient, bool 
     for (unsigned i = 0; i < op.numResults(); ++i)
       results.push_back(op.resultType(i));
     std::string kind = cell.empty() ? op.text("nonlinearity").str() : cell;
-    return Values(op.build.recurrence(kind, values, gradient, op.boolean("reverse"), packed, results));
+    return Values(op.build.recurrence(kind, values, gradient, op.boolean("reverse"), packed, projected, results));
   };
 }
 
 }  // namespace
 
 void registerRecurrence(OpTable& table) {
-  auto add = [&](StringRef name, StringRef cell, ArrayRef<StringRef> operands, ArrayRef<StringRef> of_gradient) {
+  auto add = [&](StringRef name, StringRef cell, ArrayRef<StringRef> operands, ArrayRef<StringRef> of_gradient,
+                 bool projected = false) {
     for (bool packed : {false, true}) {
       const std::string whole = ("zefuse." + name + (packed ? "_packed_steps" : "_steps")).str();
-      table.add(whole + ".default", steps(cell, operands, false, packed));
-      table.add(whole + "_backward.default", steps(cell, of_gradient, /*gradient=*/true, packed));
+      table.add(whole + ".default", steps(cell, operands, false, packed, projected));
+      table.add(whole + "_backward.default", steps(cell, of_gradient, /*gradient=*/true, packed, projected));
     }
   };
   add("lstm", "lstm", {"gates", "weight", "bias", "hidden", "cell"},
       {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations"});
+  add("lstm_projected", "lstm", {"gates", "weight", "bias", "hidden", "cell", "projection"},
+      {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations", "projection"}, /*projected=*/true);
   add("gru", "gru", {"gates", "weight", "bias", "hidden"},
       {"grad_output", "weight", "hidden", "output", "activations"});
   add("rnn", "", {"gates", "weight", "bias", "hidden"}, {"grad_output", "weight", "output"});

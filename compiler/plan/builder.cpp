@@ -437,12 +437,14 @@ private:
     recurrence->gradient = op.getGradient();
     recurrence->reverse = op.getReverse();
     recurrence->packed = op.getPacked();
+    recurrence->projected = op.getProjected();
     for (Value operand : op.getInputs())
       recurrence->operands.push_back(values_.addValue(operand));
     for (auto [result, layout] : llvm::zip_equal(op.getResults(), resultLayouts(op))) {
-      // The first, and the GRU's products, its own steps read.
+      // The first, the GRU's products and the gradient of what is projected, its own steps read.
       const unsigned number = result.getResultNumber();
-      const bool read_by_steps = number == 0 || (op.getGradient() && op.getCell() == "gru" && number == 1);
+      const bool read_by_steps = number == 0 || (op.getGradient() && op.getCell() == "gru" && number == 1) ||
+                                 (op.getProjected() && number == 3);
       if (result.use_empty() && !read_by_steps) {
         recurrence->results.push_back(-1);
         continue;

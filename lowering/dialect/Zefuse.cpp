@@ -209,19 +209,25 @@ LogicalResult RecurrenceOp::verify() {
   const bool lstm = getCell() == "lstm", gru = getCell() == "gru";
   unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm ? 5 : 4);
   unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru ? 2 : 1);
+  if (getProjected()) {
+    if (!lstm)
+      return emitOpError("has a projection of another cell than an LSTM's");
+    inputs += 1;
+    results += getGradient() ? 1 : 0;
+  }
   if (getPacked()) {
     inputs += getGradient() ? 2 : 1;
     results += getGradient() ? 0 : 2;
   }
   if (getInputs().size() != inputs || getNumResults() != results)
     return emitOpError("wants ") << inputs << " operands and " << results << " results";
-  const unsigned weight = getGradient() && lstm ? 2 : 1;
+  const unsigned weight = getGradient() && lstm ? 2 : 1, projection = getGradient() ? 6 : 5;
   auto isTaken = [](Type tensor, bool narrow) {
     Type element = cast<RankedTensorType>(tensor).getElementType();
     return element.isF32() || (narrow && element.isBF16());
   };
   for (auto [position, input] : llvm::enumerate(getInputs().drop_back(getPacked() ? 1 : 0)))
-    if (!isTaken(input.getType(), position == weight))
+    if (!isTaken(input.getType(), position == weight || (getProjected() && position == projection)))
       return emitOpError("wants tensors of f32, or a weight of bf16");
   if (getPacked() && !cast<RankedTensorType>(getInputs().back().getType()).getElementType().isInteger(64))
     return emitOpError("wants the steps' numbers of rows of i64");

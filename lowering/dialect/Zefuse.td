@@ -276,13 +276,13 @@ def Zefuse_RecurrenceOp : Zefuse_Op<"recurrence", [Pure,
   let summary = "all steps of one direction of a recurrent layer, or their derivative: one call of the host";
   let description = [{
     `cell`: "lstm", "gru", "tanh" or "relu"; the operands and results of each, and of its `gradient`: plan.fbs, table Recurrence.
-    `reverse`: from the last step to the first. `packed`: of packed sequences. `result_layouts`: as zefuse.matmul's, one for each.
+    `reverse`: from the last step to the first. `packed`: of packed sequences. `projected`: an LSTM with a projection. `result_layouts`: as zefuse.matmul's, one for each.
     ```mlir
     %out, %cell, %activations, %cells = zefuse.recurrence "lstm" (%gates, %weight, %bias, %hidden, %start) : ...
     ```
   }];
   let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$cell, UnitAttr:$gradient, UnitAttr:$reverse,
-                       UnitAttr:$packed, OptionalAttr<ArrayAttr>:$result_layouts);
+                       UnitAttr:$packed, UnitAttr:$projected, OptionalAttr<ArrayAttr>:$result_layouts);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = "$cell `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
   let hasVerifier = 1;

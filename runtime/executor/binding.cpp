@@ -417,7 +417,7 @@ private:
 
   void addRecurrence(size_t step, const plan::RecurrenceT& recurrence) {
     recurrence::RecurrenceDesc desc{
-        recurrence.cell, recurrence.gradient, recurrence.reverse, recurrence.packed, {}, {}};
+        recurrence.cell, recurrence.gradient, recurrence.reverse, recurrence.packed, {}, {}, recurrence.projected};
     for (uint32_t operand : recurrence.operands)
       desc.operands.push_back(describe(operand));
     for (int32_t result : recurrence.results)

@@ -29,16 +29,16 @@ Status refuse(Code code, const RecurrenceDesc& desc, const std::string& why) {
 using Sizes = std::vector<int64_t>;
 
 plan::RecurrenceArity arityOf(const RecurrenceDesc& desc) {
-  return plan::arityOf(desc.cell, desc.gradient, desc.packed);
+  return plan::arityOf(desc.cell, desc.gradient, desc.packed, desc.projected);
 }
 
-// What operands and results must be like: T steps, B rows, H units, G gates.
+// What operands and results must be like: T steps, B rows, H units, G gates, P units of the hidden state.
 struct Shapes {
   std::vector<Sizes> operands, results;
 };
 
 // `positions`: of a sequence, [T, B] or the rows of all steps.
-Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, int64_t H) {
+Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, int64_t H, int64_t P) {
   const int64_t G = arityOf(desc).gates;
   auto of = [&](int64_t units) {
     Sizes sizes = positions;
@@ -46,6 +46,12 @@ Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, i
     return sizes;
   };
   const Sizes sequence = of(H), gates = of(G * H), weight{G * H, H}, bias{G * H}, state{B, H}, four = of(4 * H);
+  if (desc.projected) {
+    const Sizes outputs = of(P), recurrent{G * H, P}, hidden{B, P}, projection{P, H};
+    if (desc.gradient)
+      return {{outputs, state, recurrent, state, sequence, four, projection}, {gates, hidden, state, outputs}};
+    return {{gates, recurrent, bias, hidden, state, projection}, {outputs, state, four, sequence}};
+  }
   switch (desc.cell) {
   case RecurrentCell::lstm:
     if (desc.gradient)
@@ -94,7 +100,12 @@ Status checkRows(const RecurrenceDesc& desc) {
   return {};
 }
 
+// Where a projection is among the operands.
+size_t placeOfProjection(const RecurrenceDesc& desc) { return plan::arityOf(desc.cell, desc.gradient).operands; }
+
 Status check(const RecurrenceDesc& desc) {
+  if (desc.projected && desc.cell != RecurrentCell::lstm)
+    return refuse(Code::invalid_argument, desc, "has a projection of another cell than an LSTM's");
   const plan::RecurrenceArity arity = arityOf(desc);
   if (desc.operands.size() != arity.operands || desc.results.size() != arity.results)
     return refuse(Code::invalid_argument, desc, "has another number of operands or results");
@@ -106,30 +117,37 @@ Status check(const RecurrenceDesc& desc) {
   if (desc.packed)
     ZEFUSE_RETURN_IF_ERROR(checkRows(desc));
   const Sizes positions(sequence.sizes.begin(), sequence.sizes.end() - 1);
-  const int64_t B = desc.packed ? stateOf(desc).sizes[0] : positions[1], H = weight.sizes[1];
+  const int64_t B = desc.packed ? stateOf(desc).sizes[0] : positions[1], P = weight.sizes[1];
+  const int64_t H = desc.projected ? weight.sizes[0] / arity.gates : P;
   constexpr int64_t limit = INT32_MAX;  // so that no product of two sizes and four overflows
   auto possible = [](int64_t size) { return size >= 0 && size <= limit; };
-  if (!std::ranges::all_of(positions, possible) || !possible(B) || H < 1 || H > limit / 4)
+  if (!std::ranges::all_of(positions, possible) || !possible(B) || H < 1 || H > limit / 4 || P < 1 || P > limit / 4)
     return refuse(Code::invalid_argument, desc, "has an impossible size");
-  Shapes shapes = shapesOf(desc, positions, B, H);
+  Shapes shapes = shapesOf(desc, positions, B, H, P);
   if (desc.packed) {  // the last hidden state, or its gradient
-    (desc.gradient ? shapes.operands : shapes.results).push_back({B, H});
+    (desc.gradient ? shapes.operands : shapes.results).push_back({B, P});
     if (!desc.gradient)
-      shapes.results.push_back({positions[0], H});
+      shapes.results.push_back({positions[0], P});
     shapes.operands.push_back(desc.operands.back().sizes);
   }
   for (size_t i = 0; i < desc.operands.size() - (desc.packed ? 1 : 0); ++i)
-    ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
-                                       /*narrow=*/i == arity.weight));
-  // The loops read the weight as one matrix.
-  if (weight.sizes[0] > 1 && weight.strides[0] != H)
+    ZEFUSE_RETURN_IF_ERROR(
+        checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
+                    /*narrow=*/i == arity.weight || (desc.projected && i == placeOfProjection(desc))));
+  // The loops read a weight as one matrix.
+  if (desc.projected)
+    if (const TensorDesc& projection = desc.operands[placeOfProjection(desc)]; P > 1 && projection.strides[0] != H)
+      return refuse(Code::invalid_argument, desc, "has a projection that is not contiguous");
+  if (weight.sizes[0] > 1 && weight.strides[0] != P)
     return refuse(Code::invalid_argument, desc, "has a weight that is not contiguous");
   for (size_t i = 0; i < desc.results.size(); ++i)
     if (!desc.results[i].sizes.empty())
       ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.results[i], shapes.results[i], "result " + std::to_string(i)));
   // What a step reads of the one before, or the next layer's derivative of all.
   const bool needs_products = desc.gradient && desc.cell == RecurrentCell::gru;
-  if (desc.results[0].sizes.empty() || (needs_products && desc.results[1].sizes.empty()))
+  const bool needs_outputs = desc.gradient && desc.projected;
+  if (desc.results[0].sizes.empty() || (needs_products && desc.results[1].sizes.empty()) ||
+      (needs_outputs && desc.results[3].sizes.empty()))
     return refuse(Code::invalid_argument, desc, "lacks a result that its own steps read");
   return {};
 }
@@ -148,7 +166,9 @@ Tensor tensorOf(const TensorDesc& desc, const void* data) {
 const TensorDesc& weightOf(const RecurrenceDesc& desc) { return desc.operands[arityOf(desc).weight]; }
 
 const Level& levelOf(const RecurrenceDesc& desc) {
-  return level(!desc.gradient && weightOf(desc).dtype == plan::DType::bf16);
+  const bool narrow = weightOf(desc).dtype == plan::DType::bf16 &&
+                      (!desc.projected || desc.operands[placeOfProjection(desc)].dtype == plan::DType::bf16);
+  return level(!desc.gradient && narrow);
 }
 
 // Of scratch memory, in whole lines of a cache.
@@ -172,7 +192,8 @@ std::string toString(const RecurrenceDesc& desc) {
     text += "'s derivative";
   for (size_t i = 0; i < desc.operands.size(); ++i)
     text += (i ? ", " : " ") + onednn::toString(desc.operands[i]);
-  return text + (desc.packed ? ", packed" : "") + (desc.reverse ? ", reversed" : "");
+  return text + (desc.projected ? ", projected" : "") + (desc.packed ? ", packed" : "") +
+         (desc.reverse ? ", reversed" : "");
 }
 
 Result<std::shared_ptr<const Recurrence>> Recurrence::get(const RecurrenceDesc& desc) {
@@ -182,27 +203,31 @@ Result<std::shared_ptr<const Recurrence>> Recurrence::get(const RecurrenceDesc& 
 
 Recurrence::Recurrence(RecurrenceDesc desc)
     : desc_(std::move(desc)), steps_((desc_.packed ? desc_.operands.back() : desc_.operands[0]).sizes[0]),
-      batch_(desc_.packed ? stateOf(desc_).sizes[0] : desc_.operands[0].sizes[1]), hidden_(weightOf(desc_).sizes[1]),
-      total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_), level_(levelOf(desc_)),
+      batch_(desc_.packed ? stateOf(desc_).sizes[0] : desc_.operands[0].sizes[1]),
+      hidden_(desc_.projected ? weightOf(desc_).sizes[0] / 4 : weightOf(desc_).sizes[1]),
+      outputs_(weightOf(desc_).sizes[1]), total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_),
+      level_(levelOf(desc_)),
       implementation_(std::string(level_.tiled ? "steps in " : "steps in registers: ") + level_.name) {}
 
 size_t Recurrence::packedBytes() const {
   const int64_t gates = arityOf(desc_).gates;
   if (level_.tiled)
-    return size_t(packedTiles(desc_.cell, gates, hidden_)) * sizeof(__bf16);
-  return size_t(packedSize(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes)) * sizeof(float);
+    return size_t(packedTiles(desc_.cell, {gates, gates * hidden_, outputs_})) * sizeof(__bf16);
+  return size_t(packedSize(desc_.cell, desc_.gradient, {gates, gates * hidden_, outputs_}, level_.lanes)) *
+         sizeof(float);
 }
 
 Status Recurrence::packB(const void* weight, void* packed) const {
   const int64_t gates = arityOf(desc_).gates;
+  const Matrix matrix{gates, gates * hidden_, outputs_};
   if (level_.tiled)
-    packTiles(desc_.cell, gates, hidden_, level_.together, static_cast<const uint16_t*>(weight),
+    packTiles(desc_.cell, matrix, level_.together, static_cast<const uint16_t*>(weight),
               static_cast<uint16_t*>(packed));
   else if (weightOf(desc_).dtype == plan::DType::bf16)
-    pack(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes, static_cast<const __bf16*>(weight),
+    pack(desc_.cell, desc_.gradient, matrix, level_.lanes, static_cast<const __bf16*>(weight),
          static_cast<float*>(packed));
   else
-    pack(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes, static_cast<const float*>(weight),
+    pack(desc_.cell, desc_.gradient, matrix, level_.lanes, static_cast<const float*>(weight),
          static_cast<float*>(packed));
   return {};
 }
@@ -210,14 +235,42 @@ Status Recurrence::packB(const void* weight, void* packed) const {
 bool Recurrence::packsLike(const Primitive& other) const {
   const auto* same = dynamic_cast<const Recurrence*>(&other);
   return same && same->desc_.cell == desc_.cell && same->desc_.gradient == desc_.gradient && same->hidden_ == hidden_ &&
+         same->outputs_ == outputs_ && same->level_.tiled == level_.tiled &&
          weightOf(same->desc_).dtype == weightOf(desc_).dtype;
 }
 
-// The states that one step leaves for the next, in tiles the hidden state twice, and where steps of packed sequences
-// begin.
+// The states that one step leaves for the next, what a step projects and the packed projection, in tiles the hidden
+// state twice.
+Recurrence::Scratch Recurrence::scratch() const {
+  auto lines = [](int64_t floats) { return (floats + 15) / 16 * 16; };
+  Scratch scratch{};
+  scratch.cell = lines(batch_ * outputs_);
+  scratch.unprojected = scratch.cell + lines(batch_ * hidden_);
+  scratch.projection = scratch.unprojected + (desc_.projected && !desc_.gradient ? lines(batch_ * hidden_) : 0);
+  scratch.rounded = scratch.projection;
+  const Matrix matrix{1, outputs_, hidden_};
+  if (desc_.projected && level_.tiled)
+    scratch.rounded += packedTiles(RecurrentCell::tanh, matrix) / 2;  // two bf16 to a float
+  else if (desc_.projected)
+    scratch.rounded += packedSize(RecurrentCell::tanh, desc_.gradient, matrix, level_.lanes);
+  scratch.rounded_cells = scratch.rounded + (level_.tiled ? batch_ * tiledDepth(outputs_) : 0);
+  scratch.end = scratch.rounded_cells + (level_.tiled && desc_.projected ? batch_ * tiledDepth(hidden_) / 2 : 0);
+  return scratch;
+}
+
 size_t Recurrence::scratchBytes() const {
-  const size_t states = size_t(2 * batch_ * hidden_) * sizeof(float), places = size_t(placesBytes(desc_, steps_));
-  return places + states + (level_.tiled ? size_t(2 * batch_ * tiledDepth(hidden_)) * sizeof(__bf16) : 0);
+  return size_t(placesBytes(desc_, steps_)) + size_t(scratch().end) * sizeof(float);
+}
+
+void Recurrence::packProjection(const void* projection, float* packed) const {
+  const Matrix matrix{1, outputs_, hidden_};
+  if (level_.tiled)
+    packTiles(RecurrentCell::tanh, matrix, level_.together, static_cast<const uint16_t*>(projection),
+              reinterpret_cast<uint16_t*>(packed));
+  else if (desc_.operands[placeOfProjection(desc_)].dtype == plan::DType::bf16)
+    pack(RecurrentCell::tanh, desc_.gradient, matrix, level_.lanes, static_cast<const __bf16*>(projection), packed);
+  else
+    pack(RecurrentCell::tanh, desc_.gradient, matrix, level_.lanes, static_cast<const float*>(projection), packed);
 }
 
 Status Recurrence::readRows(const int64_t* rows, int64_t* places) const {
@@ -241,14 +294,16 @@ Status Recurrence::readRows(const int64_t* rows, int64_t* places) const {
 }
 
 Status Recurrence::run(const Arguments& arguments) const {
-  const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient);
+  const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient, false, desc_.projected);
   Sequence s;
   s.cell = desc_.cell;
   s.gradient = desc_.gradient;
   s.reverse = desc_.reverse;
+  s.projected = desc_.projected;
   s.steps = steps_;
   s.batch = batch_;
   s.hidden = hidden_;
+  s.outputs = outputs_;
   s.gates = arity.gates;
   s.packed = level_.tiled ? nullptr : static_cast<const float*>(arguments.b);
   for (size_t i = 0; i < arity.operands; ++i)
@@ -269,20 +324,27 @@ Status Recurrence::run(const Arguments& arguments) const {
       s.hidden_before = tensorOf(desc_.results[arity.results + 1], arguments.results[arity.results + 1]);
     for (int64_t t = 0; t < steps_ && s.hidden_before.data; ++t)  // the steps leave the rest there
       for (int64_t b = s.before(t).rows; b < s.rows[t]; ++b)
-        std::memcpy(s.hidden_before.at(places[t], b), s.operands[3].at(0, b), size_t(hidden_) * sizeof(float));
+        std::memcpy(s.hidden_before.at(places[t], b), s.operands[3].at(0, b), size_t(outputs_) * sizeof(float));
   }
 
-  float* scratch = reinterpret_cast<float*>(static_cast<char*>(arguments.scratch) + placesBytes(desc_, steps_));
-  s.hidden_carry = {scratch, 0, hidden_};
-  s.cell_carry = {scratch + batch_ * hidden_, 0, hidden_};
+  float* memory = reinterpret_cast<float*>(static_cast<char*>(arguments.scratch) + placesBytes(desc_, steps_));
+  const Scratch parts = scratch();
+  s.hidden_carry = {memory + parts.hidden, 0, outputs_};
+  s.cell_carry = {memory + parts.cell, 0, hidden_};
+  if (desc_.projected && steps_ > 0) {
+    packProjection(arguments.operands[placeOfProjection(desc_)], memory + parts.projection);
+    s.projection = memory + parts.projection;
+    if (!desc_.gradient)
+      s.unprojected = {memory + parts.unprojected, 0, hidden_};
+  }
   const bool lstm = desc_.cell == RecurrentCell::lstm;
   if (desc_.gradient) {
     // The states' derivatives stay behind in them.
-    if (const Tensor& hidden = s.results[lstm ? 1 : arity.results - 1]; hidden.data)
+    if (const Tensor& hidden = s.results[lstm ? 1 : arity.results - 1]; hidden.data)  // its gradient
       s.hidden_carry = hidden;
     if (lstm && s.results[2].data)
       s.cell_carry = s.results[2];
-    fill(s.hidden_carry, last_gradient, batch_, hidden_);
+    fill(s.hidden_carry, last_gradient, batch_, outputs_);
     if (lstm)
       fill(s.cell_carry, s.operands[1], batch_, hidden_);
   } else if (lstm && steps_ == 0 && s.results[1].data) {
@@ -291,29 +353,38 @@ Status Recurrence::run(const Arguments& arguments) const {
   if (steps_ == 0 || batch_ == 0)
     return {};
   if (level_.tiled) {
-    s.tiles = {static_cast<const uint16_t*>(arguments.b), reinterpret_cast<__bf16*>(scratch + 2 * batch_ * hidden_),
-               batch_, tiledDepth(hidden_)};
+    s.tiles = {static_cast<const uint16_t*>(arguments.b), reinterpret_cast<__bf16*>(memory + parts.rounded), batch_,
+               tiledDepth(outputs_)};
     std::fill_n(s.tiles.hidden, 2 * batch_ * s.tiles.depth, __bf16(0));
+    if (desc_.projected) {
+      s.tiles.projection = reinterpret_cast<const uint16_t*>(memory + parts.projection);
+      s.tiles.unprojected = reinterpret_cast<__bf16*>(memory + parts.rounded_cells);
+      s.tiles.unprojected_depth = tiledDepth(hidden_);
+      std::fill_n(s.tiles.unprojected, batch_ * s.tiles.unprojected_depth, __bf16(0));
+    }
     const Tensor& hidden = s.operands[3];
     for (int64_t n = 0; n < (desc_.packed ? 2 : 1); ++n)  // a row that begins at any step finds it
       for (int64_t b = 0; b < batch_; ++b)
-        std::transform(hidden.at(0, b), hidden.at(0, b) + hidden_, s.tiles.at(n, b), onednn::toBf16);
+        std::transform(hidden.at(0, b), hidden.at(0, b) + outputs_, s.tiles.at(n, b), onednn::toBf16);
   }
 
   const int64_t units = unitsOfBlock(desc_.cell, desc_.gradient, level_.lanes);
   const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, onednn::maxThreads());
   const double rows = double(total_) / double(steps_);  // of a step
-  const double work = 2.0 * rows * double(arity.gates) * double(hidden_) * double(hidden_);
+  const int64_t outputs = desc_.projected ? plainBlocks(outputs_, level_.lanes) : 0;
+  const double weights = double(arity.gates * hidden_ * outputs_) + (outputs ? double(outputs_ * hidden_) : 0);
+  const double work = 2.0 * rows * weights;
   const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
-  if (batch_ >= 2 * threads && arity.gates * hidden_ * hidden_ <= cached_weight * (level_.tiled ? 2 : 1)) {
+  if (batch_ >= 2 * threads && weights <= double(cached_weight * (level_.tiled ? 2 : 1))) {
     // Rows do not depend on each other.
-    onednn::overTeam(batch_, std::max<int64_t>(1, batch_ / worth),
-                     [&](int64_t begin, int64_t end) { level_.run(s, {begin, end, 0, blocks, nullptr, 1}); });
+    onednn::overTeam(batch_, std::max<int64_t>(1, batch_ / worth), [&](int64_t begin, int64_t end) {
+      level_.run(s, {begin, end, 0, blocks, nullptr, 1, 0, outputs});
+    });
     return {};
   }
   const Division wanted = divide(worth, batch_, blocks);
   if (wanted.rows * wanted.blocks == 1) {
-    level_.run(s, {0, batch_, 0, blocks, nullptr, 1});
+    level_.run(s, {0, batch_, 0, blocks, nullptr, 1, 0, outputs});
     return {};
   }
   std::array<Meeting, most_row_parts> meetings;
@@ -323,7 +394,8 @@ Status Recurrence::run(const Arguments& arguments) const {
     const int64_t row = part / d.blocks, block = part % d.blocks;
     if (row < d.rows)
       level_.run(s, {batch_ * row / d.rows, batch_ * (row + 1) / d.rows, blocks * block / d.blocks,
-                     blocks * (block + 1) / d.blocks, d.blocks > 1 ? &meetings[size_t(row)] : nullptr, d.blocks});
+                     blocks * (block + 1) / d.blocks, d.blocks > 1 ? &meetings[size_t(row)] : nullptr, d.blocks,
+                     outputs * block / d.blocks, outputs * (block + 1) / d.blocks});
   });
   return {};
 }

@@ -20,8 +20,9 @@ struct RecurrenceDesc {
   bool gradient = false;
   bool reverse = false;                      // steps from the last to the first
   bool packed = false;                       // packed sequences; the last operand says how many rows each step has
-  std::vector<onednn::TensorDesc> operands;  // f32; the weight f32 or bf16; rows of packed sequences i64
+  std::vector<onednn::TensorDesc> operands;  // f32; the weights f32 or bf16; rows of packed sequences i64
   std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
+  bool projected = false;                    // an LSTM with a projection, the operand behind the others
   bool operator==(const RecurrenceDesc&) const = default;
 };
 
@@ -29,7 +30,7 @@ struct RecurrenceDesc {
 // place is not read), `results` all results in order, nullptr for those nobody asks for.
 // A weight of bf16 is multiplied in tiles where the processor has them, with a hidden state rounded to bf16 at each
 // step; elsewhere, and for derivatives, it is widened. A hidden unit is computed by one thread and summed in one order,
-// so the bits do not depend on the number of threads.
+// so the bits do not depend on the number of threads. A projection is packed at each run.
 // Of packed sequences run() gives invalid_argument when the numbers of rows grow or do not add up.
 class Recurrence : public onednn::Primitive {
 public:
@@ -46,11 +47,18 @@ public:
   const std::string& implementation() const override { return implementation_; }
 
 private:
+  // Scratch memory, in floats behind where steps of packed sequences begin; each part in whole lines of a cache.
+  struct Scratch {
+    int64_t hidden, cell, unprojected, projection, rounded, rounded_cells, end;
+  };
+  Scratch scratch() const;
   Status readRows(const int64_t* rows, int64_t* places) const;
+  void packProjection(const void* projection, float* packed) const;
 
   RecurrenceDesc desc_;
   int64_t steps_, batch_, hidden_;
-  int64_t total_;  // rows of all steps
+  int64_t outputs_;  // units of the hidden state
+  int64_t total_;    // rows of all steps
   const Level& level_;
   std::string implementation_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/recurrence/projected.h"
 #include "runtime/recurrence/steps.h"
 #include "runtime/recurrence/tiles.h"
 
@@ -19,23 +20,27 @@ constexpr int64_t vectors_of_units = 4;
 
 struct Packing {
   bool gates_side_by_side;  // a vector per gate of the same units; otherwise a vector per group of units
-  int64_t vectors, depth;
+  int64_t vectors, depth, units;
 };
 
-Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden) {
+Packing packingOf(RecurrentCell cell, bool gradient, Matrix matrix) {
   if (gradient)
-    return {false, vectors_of_units, gates * hidden};
+    return {false, vectors_of_units, matrix.rows, matrix.columns};
   const bool plain = cell == RecurrentCell::tanh || cell == RecurrentCell::relu;
-  return {!plain, plain ? vectors_of_units : gates, hidden};
+  return {!plain, plain ? vectors_of_units : matrix.gates, matrix.columns, matrix.rows / matrix.gates};
+}
+
+Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden) {
+  return packingOf(cell, gradient, {gates, gates * hidden, hidden});
 }
 
 [[gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)]] void runV4(const Sequence& sequence,
                                                                            const Share& share) {
-  runSteps<16, 6>(sequence, share);
+  runAny<16, 6>(sequence, share);
 }
 
 [[gnu::target("arch=x86-64-v3")]] void runV3(const Sequence& sequence, const Share& share) {
-  runSteps<8, 3>(sequence, share);
+  runAny<8, 3>(sequence, share);
 }
 
 [[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)]] void
@@ -48,7 +53,7 @@ runTiles(const Sequence& sequence, const Share& share) {
   runStepsInTiles<false>(sequence, share);
 }
 
-void runBaseline(const Sequence& sequence, const Share& share) { runSteps<4, 2>(sequence, share); }
+void runBaseline(const Sequence& sequence, const Share& share) { runAny<4, 2>(sequence, share); }
 
 bool pairsAvailable() {
   static const bool there =
@@ -113,17 +118,21 @@ int64_t unitsOfBlock(RecurrentCell cell, bool gradient, int64_t lanes) {
   return packingOf(cell, gradient, 1, 1).gates_side_by_side ? lanes : vectors_of_units * lanes;
 }
 
-int64_t packedSize(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes) {
-  const Packing packing = packingOf(cell, gradient, gates, hidden);
-  const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (hidden + units - 1) / units;
+int64_t plainBlocks(int64_t units, int64_t lanes) {
+  return (units + vectors_of_units * lanes - 1) / (vectors_of_units * lanes);
+}
+
+int64_t packedSize(RecurrentCell cell, bool gradient, Matrix matrix, int64_t lanes) {
+  const Packing packing = packingOf(cell, gradient, matrix);
+  const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (packing.units + units - 1) / units;
   return blocks * packing.depth * packing.vectors * lanes;
 }
 
 template <typename Number>
-void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const Number* weight,
-          float* packed) {
-  const Packing packing = packingOf(cell, gradient, gates, hidden);
-  const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (hidden + units - 1) / units;
+void pack(RecurrentCell cell, bool gradient, Matrix matrix, int64_t lanes, const Number* weight, float* packed) {
+  const Packing packing = packingOf(cell, gradient, matrix);
+  const int64_t units = unitsOfBlock(cell, gradient, lanes), hidden = packing.units;
+  const int64_t blocks = (hidden + units - 1) / units;
   const int64_t width = packing.vectors * lanes;
   for (int64_t block = 0; block < blocks; ++block, packed += packing.depth * width) {
     const int64_t first = block * units;
@@ -141,39 +150,39 @@ void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int6
       for (int64_t column = 0; column < width; ++column) {
         const int64_t vector = column / lanes, lane = column % lanes;
         const int64_t unit = first + (packing.gates_side_by_side ? lane : column);
-        const Number* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * hidden;
+        const Number* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * packing.depth;
         for (int64_t k = from, end = std::min(from + piece, packing.depth); k < end; ++k)
           packed[k * width + column] = unit < hidden ? float(row[k]) : 0.f;
       }
   }
 }
 
-template void pack(RecurrentCell, bool, int64_t, int64_t, int64_t, const float*, float*);
-template void pack(RecurrentCell, bool, int64_t, int64_t, int64_t, const __bf16*, float*);
+template void pack(RecurrentCell, bool, Matrix, int64_t, const float*, float*);
+template void pack(RecurrentCell, bool, Matrix, int64_t, const __bf16*, float*);
 
 int64_t tiledDepth(int64_t hidden) { return (hidden + tile_depth - 1) / tile_depth * tile_depth; }
 
-int64_t packedTiles(RecurrentCell cell, int64_t gates, int64_t hidden) {
-  const Packing packing = packingOf(cell, false, gates, hidden);
-  const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (hidden + units - 1) / units;
-  return blocks * tiledDepth(hidden) * packing.vectors * tile_rows;
+int64_t packedTiles(RecurrentCell cell, Matrix matrix) {
+  const Packing packing = packingOf(cell, false, matrix);
+  const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (packing.units + units - 1) / units;
+  return blocks * tiledDepth(packing.depth) * packing.vectors * tile_rows;
 }
 
-void packTiles(RecurrentCell cell, int64_t gates, int64_t hidden, int64_t together, const uint16_t* weight,
-               uint16_t* packed) {
-  const Packing packing = packingOf(cell, false, gates, hidden);
-  const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (hidden + units - 1) / units;
+void packTiles(RecurrentCell cell, Matrix matrix, int64_t together, const uint16_t* weight, uint16_t* packed) {
+  const Packing packing = packingOf(cell, false, matrix);
+  const int64_t units = unitsOfBlock(cell, false, tile_rows), hidden = packing.units;
+  const int64_t blocks = (hidden + units - 1) / units;
   const int64_t width = packing.vectors * tile_rows;
   for (int64_t block = 0; block < blocks; ++block)
-    for (int64_t first = 0; first < hidden; first += tile_depth, packed += tile_depth * width)
+    for (int64_t first = 0; first < packing.depth; first += tile_depth, packed += tile_depth * width)
       for (int64_t vector = 0; vector < packing.vectors; ++vector)
         for (int64_t lane = 0; lane < tile_rows; ++lane) {
           const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * tile_rows);
-          const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * hidden;
+          const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * packing.depth;
           uint16_t* to = packed + vector * together * tile_rows + lane * 2;
           for (int64_t k = 0; k < tile_depth; ++k)
             to[k / together * together * width + k % together / 2 * tile_rows * 2 + k % 2] =
-                unit < hidden && first + k < hidden ? row[first + k] : uint16_t(0);
+                unit < hidden && first + k < packing.depth ? row[first + k] : uint16_t(0);
         }
 }
 

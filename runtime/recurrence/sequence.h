@@ -29,6 +29,10 @@ struct Tiles {
   const uint16_t* packed = nullptr;  // blocks of units: [depth / together][vectors][together / 2][16][2]
   __bf16* hidden = nullptr;          // [2, rows, depth]: of the step before and of this step; zeros behind the units
   int64_t rows = 0, depth = 0;
+  // With a projection, packed for the cell tanh, and what a step projects, [rows, unprojected_depth].
+  const uint16_t* projection = nullptr;
+  __bf16* unprojected = nullptr;
+  int64_t unprojected_depth = 0;
 
   // The hidden state that the n-th step to be computed reads.
   __bf16* at(int64_t n, int64_t b) const { return hidden + ((n & 1) * rows + b) * depth; }
@@ -36,13 +40,16 @@ struct Tiles {
 
 struct Sequence {
   plan::RecurrentCell cell{};
-  bool gradient = false, reverse = false;
+  bool gradient = false, reverse = false, projected = false;
   int64_t steps = 0, batch = 0, hidden = 0, gates = 0;
-  const float* packed = nullptr;  // as pack() of the same processor level leaves it
-  Tiles tiles;                    // instead, at a level of tiles
-  std::array<Tensor, 6> operands;
+  int64_t outputs = 0;  // units of the hidden state: with a projection others than the `hidden` of the formula
+  const float* packed = nullptr;      // as pack() of the same processor level leaves it
+  const float* projection = nullptr;  // as pack() leaves it, for the cell tanh
+  Tiles tiles;                        // instead, at a level of tiles
+  std::array<Tensor, 7> operands;
   std::array<Tensor, 4> results;
   Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
+  Tensor unprojected;               // [rows, hidden]: what a step projects
   // Of packed sequences, else null: how many rows each step has, which never grows, and how many the steps before it.
   const int64_t *rows = nullptr, *places = nullptr;
   // Of packed sequences: where each row ended, [rows, units], and the hidden state that each step read, as output.
@@ -76,6 +83,7 @@ struct Share {
   int64_t first_block, last_block;
   Meeting* meeting;  // null: it depends on nobody else
   int64_t parts;
+  int64_t first_output = 0, last_output = 0;  // blocks of the hidden state's units, with a projection
 };
 
 // How a layer's rows of the batch and blocks of units are shared out: parts of each. Whoever has some of the same rows
@@ -103,18 +111,22 @@ const Level& level(bool narrow = false);
 
 // Hidden units of a block, and blocks of a layer.
 int64_t unitsOfBlock(plan::RecurrentCell cell, bool gradient, int64_t lanes);
-// Floats that pack() writes for a weight [gates * hidden, hidden].
-int64_t packedSize(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes);
+// Blocks of a layer's units that a gradient or a projection goes through.
+int64_t plainBlocks(int64_t units, int64_t lanes);
+// A weight [rows, columns], rows in groups of a gate each.
+struct Matrix {
+  int64_t gates, rows, columns;
+};
+// Floats that pack() writes.
+int64_t packedSize(plan::RecurrentCell cell, bool gradient, Matrix matrix, int64_t lanes);
 // Number: float or __bf16.
 template <typename Number>
-void pack(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const Number* weight,
-          float* packed);
+void pack(plan::RecurrentCell cell, bool gradient, Matrix matrix, int64_t lanes, const Number* weight, float* packed);
 
 // Hidden units up to whole tiles, and numbers that packTiles() writes.
 int64_t tiledDepth(int64_t hidden);
-int64_t packedTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden);
+int64_t packedTiles(plan::RecurrentCell cell, Matrix matrix);
 // The bits of bf16: selecting among numbers would call the compiler's library where a processor has none of bf16.
-void packTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden, int64_t together, const uint16_t* weight,
-               uint16_t* packed);
+void packTiles(plan::RecurrentCell cell, Matrix matrix, int64_t together, const uint16_t* weight, uint16_t* packed);
 
 }  // namespace zefuse::recurrence

@@ -81,19 +81,24 @@ template <int lanes, int rows, int vectors, bool tiled>
       sums[r][v] += *reinterpret_cast<const Vector<lanes>*>(product + v * of_vector + r * of_row);
 }
 
-// The hidden state for the next step's product in tiles.
+// As bf16, for a product in tiles.
 template <int lanes>
-[[gnu::always_inline]] inline void storeRounded(const Sequence& s, int64_t t, int64_t b, int64_t unit,
-                                                const Vector<lanes>& x, int64_t count) {
+[[gnu::always_inline]] inline void storeRounded(__bf16* to, const Vector<lanes>& x, int64_t count) {
   typedef __bf16 Narrow __attribute__((vector_size(lanes * sizeof(__bf16)), aligned(2)));
-  const int64_t number = s.reverse ? s.steps - 1 - t : t;
-  __bf16* to = s.tiles.at(number + 1, b) + unit;
   const Narrow rounded = __builtin_convertvector(x, Narrow);
   if (count >= lanes)
     *reinterpret_cast<Narrow*>(to) = rounded;
   else
     for (int64_t lane = 0; lane < count; ++lane)
       to[lane] = rounded[lane];
+}
+
+// The hidden state for the next step's product.
+template <int lanes>
+[[gnu::always_inline]] inline void storeRounded(const Sequence& s, int64_t t, int64_t b, int64_t unit,
+                                                const Vector<lanes>& x, int64_t count) {
+  const int64_t number = s.reverse ? s.steps - 1 - t : t;
+  storeRounded<lanes>(s.tiles.at(number + 1, b) + unit, x, count);
 }
 
 // The hidden state that row b has before a step.
@@ -149,14 +154,20 @@ template <int lanes, int rows, bool tiled>
     x = cell;
     onednn::hyperbolicTangent<lanes>(x);
     x = sums[r][3] * x;
-    store<lanes>(output.at(place, b + r) + unit, x, count);
-    if constexpr (tiled)
-      storeRounded<lanes>(s, t, b + r, unit, x, count);
+    if (s.projected && tiled) {
+      storeRounded<lanes>(s.tiles.unprojected + (b + r) * s.tiles.unprojected_depth + unit, x, count);
+    } else if (s.projected) {
+      store<lanes>(s.unprojected.at(0, b + r) + unit, x, count);
+    } else {
+      store<lanes>(output.at(place, b + r) + unit, x, count);
+      if constexpr (tiled)
+        storeRounded<lanes>(s, t, b + r, unit, x, count);
+      handOn<lanes>(s, after, b + r, unit, x, count);
+    }
     if (activations.data)
 #pragma clang loop unroll(full)
       for (int g = 0; g < 4; ++g)
         store<lanes>(activations.at(place, b + r) + g * H + unit, sums[r][g], count);
-    handOn<lanes>(s, after, b + r, unit, x, count);
     if (b + r >= after.rows && s.results[1].data)
       store<lanes>(s.results[1].at(0, b + r) + unit, cell, count);
   }
@@ -249,16 +260,19 @@ template <int lanes, int rows, bool tiled>
 
 //===-- derivative ---------------------------------------------------------------------------===//
 
-// Operands: gradients of output and last cell, weight, cell, cells, activations. Results: gradients of gates, hidden,
-// cell.
+// Operands: gradients of output and last cell, weight, cell, cells, activations, projection. Results: gradients of
+// gates, hidden, cell, output with what later steps add. `projected`: what the gradient of the latter gives for these
+// units.
 template <int lanes>
-[[gnu::always_inline]] inline void lstmGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
+[[gnu::always_inline]] inline void lstmGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit,
+                                                const float* projected = nullptr) {
   const int64_t count = s.hidden - unit, H = s.hidden, place = s.place(t);
   const Beside before = s.before(t);
   const Tensor &cells = s.operands[4], &activations = s.operands[5], &gradient = s.results[0];
-  Vector<lanes> dh, carried, dc, c, old, i, f, g, o;
-  load<lanes>(dh, s.operands[0].at(place, b) + unit, count);
-  load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
+  Vector<lanes> dh, carried = {}, dc, c, old, i, f, g, o;
+  load<lanes>(dh, projected ? projected : s.operands[0].at(place, b) + unit, count);
+  if (!projected)
+    load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
   load<lanes>(dc, s.cell_carry.at(0, b) + unit, count);
   load<lanes>(c, cells.at(place, b) + unit, count);
   load<lanes>(old, (b < before.rows ? cells.at(before.place, b) : s.operands[3].at(0, b)) + unit, count);
@@ -276,7 +290,8 @@ template <int lanes>
   store<lanes>(to + 2 * H, dc * i * (1.f - g * g), count);
   store<lanes>(to + 3 * H, dh * c * o * (1.f - o), count);
   store<lanes>(s.cell_carry.at(0, b) + unit, dc * f, count);
-  store<lanes>(s.hidden_carry.at(0, b) + unit, Vector<lanes>{}, count);
+  if (!projected)
+    store<lanes>(s.hidden_carry.at(0, b) + unit, Vector<lanes>{}, count);
 }
 
 // Operands: gradient of output, weight, hidden, output, activations. Results: gradients of gates (of the input's side),
@@ -330,7 +345,7 @@ template <int lanes, int rows>
 #pragma clang loop unroll(full)
     for (int v = 0; v < 4; ++v) {
       const int64_t unit = (block * 4 + v) * lanes;
-      load<lanes>(sums[r][v], s.hidden_carry.at(0, b + r) + unit, s.hidden - unit);
+      load<lanes>(sums[r][v], s.hidden_carry.at(0, b + r) + unit, s.outputs - unit);
     }
   addProduct<lanes, rows, 4, false>(sums, product);
 #pragma clang loop unroll(full)
@@ -338,7 +353,7 @@ template <int lanes, int rows>
 #pragma clang loop unroll(full)
     for (int v = 0; v < 4; ++v) {
       const int64_t unit = (block * 4 + v) * lanes;
-      store<lanes>(s.hidden_carry.at(0, b + r) + unit, sums[r][v], s.hidden - unit);
+      store<lanes>(s.hidden_carry.at(0, b + r) + unit, sums[r][v], s.outputs - unit);
     }
 }
 
@@ -383,7 +398,7 @@ template <int lanes, int vectors>
       if (!plain && activations.data)
         __builtin_prefetch(activations.at(place, b) + v * apart + unit, 1);
     }
-  if (part + 1 == parts)
+  if (part + 1 == parts && !s.projected)
     for (int64_t b = begin; b < end; ++b)
       __builtin_prefetch(s.results[0].at(place, b) + unit, 1);
 }
@@ -401,30 +416,57 @@ template <int lanes, int rows, int vectors>
     multiply<lanes, rows, vectors, false>(product, left, stride, packed, depth, first);
 }
 
-// A block's units of some rows: the product by pieces of the weight that the nearest cache holds for all tiles of rows
-// (a weight that no near cache holds is read once a step, not once a tile), then the cell's formula.
+// product = `count` rows of left @ a block of the packed weight, by pieces of the weight that the nearest cache holds
+// for all tiles of rows: a weight that no near cache holds is read once a step, not once a tile. `formula`: of what the
+// cell's formula of these rows, from `begin` on, will read, some is fetched meanwhile.
+template <int lanes, int rows, int vectors, bool formula>
+[[gnu::always_inline]] inline void multiplyRows(const Sequence& s, int64_t t, int64_t begin, int64_t count,
+                                                int64_t block, const float* left, int64_t stride, const float* packed,
+                                                int64_t depth, float* product) {
+  constexpr int64_t piece = 64;
+  // Tiles as equal as can be: one of few rows waits for the weight.
+  const int64_t tiles = (count + rows - 1) / rows, pieces = (depth + piece - 1) / piece;
+  for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * lanes)
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
+      if constexpr (formula)
+        fetchAhead<lanes, vectors>(s, t, begin + from, begin + to, block, k / piece, pieces);
+      multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, product + from * vectors * lanes,
+                                       left + from * stride + k, stride, packed, std::min(piece, depth - k), k == 0);
+    }
+}
+
+// A block's units of some rows: the product, then the cell's formula.
 template <int lanes, int rows, int vectors>
 [[gnu::always_inline]] inline void units(const Sequence& s, int64_t t, int64_t begin, int64_t end, int64_t block,
                                          float* product) {
-  constexpr int64_t piece = 64;
   const Tensor& gradients = s.cell == plan::RecurrentCell::gru ? s.results[1] : s.results[0];
   const bool begins = !s.gradient && begin >= s.before(t).rows;  // all its rows, or none
   const float* left =
       s.gradient ? gradients.at(s.place(t), begin) : hiddenBefore(s.before(t), s.results[0], s.operands[3], begin);
   const int64_t stride = s.gradient ? gradients.row : begins ? s.operands[3].row : s.results[0].row;
-  const int64_t depth = s.gradient ? s.gates * s.hidden : s.hidden;
+  const int64_t depth = s.gradient ? s.gates * s.hidden : s.outputs;
   const float* packed = s.packed + block * depth * vectors * lanes;
-  // Tiles as equal as can be: one of few rows waits for the weight.
-  const int64_t count = end - begin, tiles = (count + rows - 1) / rows, pieces = (depth + piece - 1) / piece;
-  for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * lanes)
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
-      fetchAhead<lanes, vectors>(s, t, begin + from, begin + to, block, k / piece, pieces);
-      multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, product + from * vectors * lanes,
-                                       left + from * stride + k, stride, packed, std::min(piece, depth - k), k == 0);
-    }
+  multiplyRows<lanes, rows, vectors, true>(s, t, begin, end - begin, block, left, stride, packed, depth, product);
   for (int64_t b = begin; b < end; b += 2)
     tileOf<lanes, 2>(s, t, b, block, end - b, product + (b - begin) * vectors * lanes);
+}
+
+// Where a hidden state goes that is a projection, from its product.
+template <int lanes, bool tiled>
+[[gnu::always_inline]] inline void storeProjected(const Sequence& s, int64_t t, int64_t b, int64_t block,
+                                                  const float* product) {
+  const int64_t place = s.place(t);
+  const Beside after = s.after(t);
+#pragma clang loop unroll(full)
+  for (int v = 0; v < 4; ++v) {
+    const int64_t unit = (block * 4 + v) * lanes, count = s.outputs - unit;
+    const Vector<lanes> x = *reinterpret_cast<const Vector<lanes>*>(product + v * (tiled ? onednn::tile_sums : lanes));
+    store<lanes>(s.results[0].at(place, b) + unit, x, count);
+    if constexpr (tiled)
+      storeRounded<lanes>(s, t, b, unit, x, count);
+    handOn<lanes>(s, after, b, unit, x, count);
+  }
 }
 
 template <int lanes>

@@ -121,18 +121,19 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups;
   alignas(64) float product[4 * tile_sums];
-  auto multiply = [&](auto of, const __bf16* left, int64_t wanted, const uint16_t* packed) {
+  auto multiply = [&](auto of, const __bf16* left, int64_t wanted, const uint16_t* packed, int64_t of_left) {
     if constexpr (amx)
-      multiplyTiles<of>(left, depth, packed, product);
+      multiplyTiles<of>(left, of_left, packed, product);
     else
-      multiplyPairs<of>(left, wanted, depth, packed, product);
+      multiplyPairs<of>(left, wanted, of_left, packed, product);
   };
+  int64_t met = 0;
   if constexpr (amx)
     onednn::configureTiles(rows, 0b11111);  // 0 to 3: sums, 4: left, 5 to 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
     const int64_t t = s.step(n);
     if (share.meeting && n > 0)
-      share.meeting->wait(share.parts, n);
+      share.meeting->wait(share.parts, ++met);
     const int64_t last_row = std::min(share.last_row, s.rowsOf(t));
     for (int64_t block = share.first_block; block < share.last_block; ++block)
       for (int64_t begin = share.first_row; begin < last_row; begin += rows) {
@@ -144,11 +145,25 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
         else
           fetchAhead<16, 4>(s, t, begin, end, block, 0, 1);
         if (vectors == 3)
-          multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), end - from, packed);
+          multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), end - from, packed, depth);
         else
-          multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), end - from, packed);
+          multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), end - from, packed, depth);
         for (int64_t b = begin; b < end; b += 2)
           tileOf<16, 2, true>(s, t, b, block, end - b, product + (b - from) * 16);
+      }
+    if (!s.projected)
+      continue;
+    if (share.meeting)
+      share.meeting->wait(share.parts, ++met);
+    const int64_t width = s.tiles.unprojected_depth;
+    for (int64_t block = share.first_output; block < share.last_output; ++block)
+      for (int64_t begin = share.first_row; begin < last_row; begin += rows) {
+        const int64_t end = std::min(begin + rows, last_row),
+                      from = amx ? std::min(begin, share.last_row - rows) : begin;
+        multiply(std::integral_constant<int, 4>(), s.tiles.unprojected + from * width, end - from,
+                 s.tiles.projection + block * width * 4 * tile_rows, width);
+        for (int64_t b = begin; b < end; ++b)
+          storeProjected<16, true>(s, t, b, block, product + (b - from) * 16);
       }
   }
   if constexpr (amx)

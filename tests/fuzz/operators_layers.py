@@ -134,10 +134,12 @@ def recurrent(draw: Draw) -> tuple[str, list[Value]]:
     gates, width = {"lstm": 4, "gru": 3, "rnn_tanh": 1}[kind], draw.choice([2, 3, 8])
     inner = value.tensor.shape[2]
     both = draw.often(0.3)
+    outputs = draw.int(1, width - 1) if kind == "lstm" and draw.often(0.3) else width  # fewer: a projection
+    projection = [f"{outputs}, {width}"] if outputs < width else []
     values, parts = [value], []
     of_inner = f"{gates * width}, {inner}"
     for _ in range(2 if both else 1):
-        for shape in (of_inner, f"{gates * width}, {width}", f"{gates * width}", f"{gates * width}"):
+        for shape in (of_inner, f"{gates * width}, {outputs}", *[f"{gates * width}"] * 2, *projection):
             if shape == of_inner and draw.dynamic:  # eager reads behind a weight of fewer features than the input has
                 size = f"({gates * width}, {{0}}.shape[2])"
                 parts.append(f"torch.full({size}, 0.3, dtype={{0}}.dtype)")
@@ -146,19 +148,28 @@ def recurrent(draw: Draw) -> tuple[str, list[Value]]:
             values += of
             parts.append(text)
     batch_first = draw.often(0.5)
-    packed = not draw.dynamic and draw.often(0.4)
+    packed = draw.often(0.4)
     rows = draw.size(value, 0 if batch_first else 1)
-    state = f"torch.zeros({2 if both else 1}, {rows}, {width}, dtype={{0}}.dtype)"
-    states = f"({state}, {state})" if kind == "lstm" else state
+    state, cell = (f"torch.zeros({2 if both else 1}, {rows}, {units}, dtype={{0}}.dtype)" for units in (outputs, width))
+    states = f"({state}, {cell})" if kind == "lstm" else state
     tail = f"[{', '.join(parts)}], True, 1, 0.0, False, {both}"
     if not packed:
         result = draw.choice(["[0]", "[0]", "[1]"])
         return f"torch.{kind}({{0}}, {states}, {tail}, {batch_first}){result}", values
-    batch, steps = value.tensor.shape[:2] if batch_first else (value.tensor.shape[1], value.tensor.shape[0])
-    lengths = sorted((draw.int(1, steps) for _ in range(batch)), reverse=True)
+    result = draw.choice(["[0]", "[0]", "[1]"])
+    steps = draw.size(value, 1 if batch_first else 0)
+    if draw.often(0.3):  # of equal lengths, without a break of the graph
+        data = ("{0}.transpose(0, 1)" if batch_first else "{0}") + ".flatten(0, 1)"
+        return f"torch.{kind}({data}, torch.full(({steps},), {rows}), {states}, {tail}){result}", values
+    if draw.dynamic:
+        apart = draw.choice([0, 1, 2])
+        lengths = f"({steps} - {apart} * torch.arange({rows})).clamp(min=1)"
+    else:
+        batch, most = (value.tensor.shape[each] for each in ((0, 1) if batch_first else (1, 0)))
+        lengths = f"torch.tensor({sorted((draw.int(1, most) for _ in range(batch)), reverse=True)})"
     called = f"torch.{kind}(p.data, p.batch_sizes, {states}, {tail})"
-    pack = f"torch.nn.utils.rnn.pack_padded_sequence({{0}}, torch.tensor({lengths}), batch_first={batch_first})"
-    return f"(lambda p: {called}{draw.choice(['[0]', '[0]', '[1]'])})({pack})", values
+    pack = f"torch.nn.utils.rnn.pack_padded_sequence({{0}}, {lengths}, batch_first={batch_first})"
+    return f"(lambda p: {called}{result})({pack})", values
 
 
 def random_numbers(draw: Draw) -> tuple[str, list[Value]]:

@@ -190,7 +190,7 @@ def test_dropout_between_layers_draws_eagers_numbers() -> None:
 def test_what_is_not_taken_is_eagers() -> None:
     torch.manual_seed(0)
     for layer, sequence in (
-        (nn.LSTM(4, 8, proj_size=3), packed([5, 2], 4)),
+        (nn.LSTM(4, 8, proj_size=3).double(), packed([5, 2], 4, dtype=torch.float64)),
         (nn.GRU(4, 8).double(), packed([5, 2], 4, dtype=torch.float64)),
         (nn.GRU(4, 8).double(), packed([200, 2], 4, dtype=torch.float64)),
     ):

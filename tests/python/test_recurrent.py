@@ -171,7 +171,7 @@ def test_under_autocast_products_are_of_bf16(kind: str) -> None:
 def test_what_is_not_taken_is_torchs_own() -> None:
     torch.manual_seed(0)
     for layer, x in (
-        (nn.LSTM(4, 8, proj_size=3), torch.randn(5, 2, 4)),
+        (nn.LSTM(4, 8, proj_size=3).double(), torch.randn(5, 2, 4).double()),
         (nn.GRU(4, 8).double(), torch.randn(5, 2, 4).double()),
     ):
         with torch.no_grad():

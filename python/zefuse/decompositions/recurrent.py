@@ -6,7 +6,7 @@ left, the products with the hidden state and the cell's formula, is one operator
 (runtime/recurrence), forward and backward, whatever the length of the sequence.
 
 f32; f16 and bf16 compute in f32 and are rounded at the end, but products of bf16 are of bf16 where the processor has them, with a
-hidden state that is rounded at each step, as eager's is; so are those of autocast to bf16. What is not taken (f64, projections)
+hidden state that is rounded at each step, as eager's is; so are those of autocast to bf16. What is not taken (f64, autocast to f16)
 stays as torch traces it.
 """
 
@@ -194,26 +194,33 @@ class Layer:
         if input.dim() != (3 if packed is None else 2) or hidden.dim() != 3:
             return "other dimensions than torch's modules give"
         directions = 2 if taken.bidirectional else 1
-        if len(params) != taken.layers * directions * (4 if taken.has_biases else 2):
-            return "a projection"
+        projected = self.kind == "lstm" and states[1].shape[-1] != hidden.shape[-1]  # as torch tells it
+        if len(params) != taken.layers * directions * _params_of_direction(taken, projected):
+            return "other weights than torch's modules give"
         steps = taken.steps()
         if isinstance(steps, int) and steps == 0:
             return "no steps"
         if hidden.shape[-1] != params[1].shape[-1]:
-            return "a projection"
+            return "a hidden state of other units than the weights"
         return None
+
+
+def _params_of_direction(args: _Arguments, projected: bool) -> int:
+    return (4 if args.has_biases else 2) + (1 if projected else 0)
 
 
 def _stack(kind: str, args: _Arguments, *, narrow: bool) -> tuple[Tensor, ...]:
     """``narrow``: as autocast does, products are of bf16, and what comes out too, but for GRU's state, which stays as it was, and
-    so what is made of a packed sequence's cell."""
+    so what is made of a packed sequence's cell. Of a layer with projections the cell alone does."""
     hidden, cell = args.states if kind == "lstm" else (args.states, None)
-    dtype = args.input.dtype
+    projected = cell is not None and cell.shape[-1] != hidden.shape[-1]
+    dtype = of_cell = args.input.dtype
     if narrow:
-        state = hidden if kind == "gru" else cell if args.batch_sizes is not None else None
+        state = hidden if kind == "gru" else cell if args.batch_sizes is not None and not projected else None
         dtype = torch.bfloat16 if state is None else torch.promote_types(state.dtype, torch.bfloat16)
+        of_cell = torch.promote_types(cell.dtype, torch.bfloat16) if cell is not None and projected else dtype
     params = [each.bfloat16() for each in args.params] if narrow else args.params
-    of_direction = 4 if args.has_biases else 2
+    of_direction = _params_of_direction(args, projected)
     directions = 2 if args.bidirectional else 1
     last_hidden, last_cell = [], []
     x = args.input
@@ -238,7 +245,7 @@ def _stack(kind: str, args: _Arguments, *, narrow: bool) -> tuple[Tensor, ...]:
     # Between layers steps come first, so that the result lies in memory as eager's does.
     results = [x.transpose(0, 1) if args.batch_first else x, torch.stack(last_hidden).to(dtype)]
     if kind == "lstm":
-        results.append(torch.stack([c for c in last_cell if c is not None]).to(dtype))
+        results.append(torch.stack([c for c in last_cell if c is not None]).to(of_cell))
     return tuple(results)
 
 
@@ -254,10 +261,10 @@ def _direction(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``x``: [steps, batch, features], with ``batch_first`` [batch, steps, features], or of a packed sequence [rows, features].
     Output [steps, batch, hidden] or [rows, hidden], last hidden state and cell [batch, hidden]."""
-    of_input, of_hidden = weights[0].float(), weights[1]
-    if of_hidden.dtype != torch.bfloat16:  # which the steps take
-        of_hidden = of_hidden.float()
-    biases = [bias.float() for bias in weights[2:]]
+    of_input, of_hidden = weights[0].float(), _of_steps(weights[1])
+    biases, projection = [each.float() for each in weights[2:4]], None
+    if len(weights) % 2:
+        biases, projection = biases[: len(weights) - 3], _of_steps(weights[-1])
     gates = functional.linear(x, of_input, biases[0] if biases else None)
     bias = biases[1] if biases else of_input.new_zeros(of_hidden.shape[0])
     if batch_first:
@@ -267,6 +274,9 @@ def _direction(
     if kind == "lstm":
         assert cell is not None
         operands.append(cell)
+        if projection is not None:
+            name = "lstm_projected"
+            operands.append(projection)
     elif kind != "gru":
         name, nonlinearity = kind.split("_")
         attributes.insert(0, nonlinearity)
@@ -279,3 +289,8 @@ def _direction(
     if kind == "lstm":
         last = results[1]
     return output, output.select(0, 0 if reverse else output.shape[0] - 1), last
+
+
+def _of_steps(weight: Tensor) -> Tensor:
+    """The steps take bf16 as it is."""
+    return weight if weight.dtype == torch.bfloat16 else weight.float()

@@ -14,12 +14,19 @@ from torch import Tensor
 from torch.nn import functional
 
 #: Sizes, of T steps, B rows, H units and G gates (4, 3, 1): gates [T, B, G H], weight [G H, H], bias [G H], hidden and cell [B, H];
-#: output and cells [T, B, H], activations [T, B, 4 H]. All f32, but for weights, which may be bf16.
+#: output and cells [T, B, H], activations [T, B, 4 H]. With a projection [P, H] the hidden state and the output have P units and the
+#: weight is [G H, P]; grad_projected [T, B, P] is the output's gradient with what later steps add. All f32, but for weights and
+#: projections, which may be bf16.
 _SCHEMAS = (
     "lstm{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse{})"
     " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells{})",
     "lstm{}_steps_backward(Tensor grad_output, Tensor grad_last_cell, Tensor weight, Tensor cell, Tensor cells,"
     " Tensor activations, bool reverse{}) -> (Tensor grad_gates, Tensor grad_hidden, Tensor grad_cell)",
+    "lstm_projected{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, Tensor projection, bool reverse{})"
+    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells{})",
+    "lstm_projected{}_steps_backward(Tensor grad_output, Tensor grad_last_cell, Tensor weight, Tensor cell, Tensor cells,"
+    " Tensor activations, Tensor projection, bool reverse{})"
+    " -> (Tensor grad_gates, Tensor grad_hidden, Tensor grad_cell, Tensor grad_projected)",
     "gru{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, bool reverse{})"
     " -> (Tensor output, Tensor activations{})",
     "gru{}_steps_backward(Tensor grad_output, Tensor weight, Tensor hidden, Tensor output, Tensor activations, bool reverse{})"
@@ -49,7 +56,7 @@ def operators() -> torch.library.Library:
             name = text.partition("(")[0]
             torch.library.register_fake(f"zefuse::{name}", globals()[f"_{function}_fake"], lib=library)
             library.impl(name, globals()[f"_{function}"], "CPU")  # type: ignore[no-untyped-call]
-    for kind in ("lstm", "gru", "rnn"):
+    for kind in ("lstm", "lstm_projected", "gru", "rnn"):
         for packed in ("", "_packed"):
             torch.library.register_autograd(
                 f"zefuse::{kind}{packed}_steps",
@@ -84,6 +91,24 @@ def _lstm_steps_backward_fake(
     reverse: bool, batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
 ) -> Any:  # fmt: skip
     return _like(activations, activations.shape[-1]), cell.new_empty(cell.shape), cell.new_empty(cell.shape)
+
+
+def _lstm_projected_steps_fake(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, projection: Tensor, reverse: bool,
+    batch_sizes: Tensor | None = None,
+) -> Any:  # fmt: skip
+    units = cell.shape[-1]
+    made = _like(gates, hidden.shape[-1]), cell.new_empty(cell.shape), _like(gates, 4 * units), _like(gates, units)
+    return *made, *_of_packed(gates, hidden, batch_sizes)
+
+
+def _lstm_projected_steps_backward_fake(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    projection: Tensor, reverse: bool, batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    outputs = weight.shape[-1]
+    grad_hidden = cell.new_empty((cell.shape[0], outputs))
+    return _like(activations, activations.shape[-1]), grad_hidden, cell.new_empty(cell.shape), _like(cells, outputs)
 
 
 def _gru_steps_fake(
@@ -133,7 +158,23 @@ def _order(of: Tensor, reverse: bool, batch_sizes: Tensor | None) -> list[tuple[
 def _lstm_steps(
     gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool, batch_sizes: Tensor | None = None
 ) -> Any:  # fmt: skip
-    output, _, activations, cells, *packed = _lstm_steps_fake(gates, weight, bias, hidden, cell, reverse, batch_sizes)
+    return _lstm_loop(gates, weight, bias, hidden, cell, None, reverse, batch_sizes)
+
+
+def _lstm_projected_steps(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, projection: Tensor, reverse: bool,
+    batch_sizes: Tensor | None = None,
+) -> Any:  # fmt: skip
+    return _lstm_loop(gates, weight, bias, hidden, cell, projection, reverse, batch_sizes)
+
+
+def _lstm_loop(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, projection: Tensor | None, reverse: bool,
+    batch_sizes: Tensor | None,
+) -> Any:  # fmt: skip
+    units = cell.shape[-1]
+    output, activations, cells = _like(gates, hidden.shape[-1]), _like(gates, 4 * units), _like(gates, units)
+    packed = _of_packed(gates, hidden, batch_sizes)
     h, c = hidden.clone(), cell.clone()  # a row that has ended, or not begun, keeps its own
     for at, rows in _order(gates, reverse, batch_sizes):
         if packed:
@@ -141,7 +182,8 @@ def _lstm_steps(
         i, f, g, o = (gates[at] + functional.linear(h[:rows], weight.float(), bias)).chunk(4, 1)
         i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
         c[:rows] = f * c[:rows] + i * g
-        h[:rows] = o * c[:rows].tanh()
+        of_cell = o * c[:rows].tanh()
+        h[:rows] = of_cell if projection is None else of_cell @ projection.float().t()
         output[at], cells[at], activations[at] = h[:rows], c[:rows], torch.cat((i, f, g, o), 1)
     return output, c, activations, cells, *([h, packed[1]] if packed else [])
 
@@ -159,12 +201,32 @@ def _lstm_steps_backward(
     grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
     reverse: bool, batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    grad_gates = _like(activations, activations.shape[-1])
-    dc, dh = grad_last_cell.clone(), torch.zeros_like(cell) if grad_last_hidden is None else grad_last_hidden.clone()
+    arguments = (grad_output, grad_last_cell, weight, cell, cells, activations)
+    return _lstm_loop_backward(*arguments, None, reverse, batch_sizes, grad_last_hidden)[:3]
+
+
+def _lstm_projected_steps_backward(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    projection: Tensor, reverse: bool, batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    arguments = (grad_output, grad_last_cell, weight, cell, cells, activations, projection)
+    return _lstm_loop_backward(*arguments, reverse, batch_sizes, grad_last_hidden)
+
+
+def _lstm_loop_backward(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    projection: Tensor | None, reverse: bool, batch_sizes: Tensor | None, grad_last_hidden: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    outputs = weight.shape[-1]
+    grad_gates, grad_projected = _like(activations, activations.shape[-1]), _like(cells, outputs)
+    dc = grad_last_cell.clone()
+    dh = cell.new_zeros((cell.shape[0], outputs)) if grad_last_hidden is None else grad_last_hidden.clone()
     for at, rows, old in _before(cells, cell, reverse, batch_sizes):
         i, f, g, o = activations[at].chunk(4, 1)
         through = cells[at].tanh()
-        of_hidden = dh[:rows] + grad_output[at]
+        of_hidden = grad_projected[at] = dh[:rows] + grad_output[at]
+        if projection is not None:
+            of_hidden = of_hidden @ projection.float()
         of_cell = dc[:rows] + of_hidden * o * (1 - through * through)
         grad_gates[at] = torch.cat(
             (of_cell * g * i * (1 - i), of_cell * old * f * (1 - f), of_cell * i * (1 - g * g),
@@ -172,7 +234,7 @@ def _lstm_steps_backward(
         )  # fmt: skip
         dc[:rows] = of_cell * f
         dh[:rows] = grad_gates[at] @ weight.float()
-    return grad_gates, dh, dc
+    return grad_gates, dh, dc, grad_projected
 
 
 def _gru_steps(
@@ -292,6 +354,30 @@ def _lstm_gradient(ctx: Any, *grads: Any) -> Any:
     of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, weight.dtype, before)
     rest = (None, None) if packed else (None,)
     return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, grad_cell, *rest
+
+
+def _lstm_projected_save(ctx: Any, inputs: Any, output: Any) -> None:
+    _, weight, _, hidden, cell, projection, ctx.reverse, *batch_sizes = inputs
+    out, _, activations, cells, *packed = output
+    _save(ctx, (weight, hidden, cell, projection, out, activations, cells), batch_sizes, packed)
+    ctx.mark_non_differentiable(activations, cells, *packed[1:])
+
+
+def _lstm_projected_gradient(ctx: Any, *grads: Any) -> Any:
+    (weight, hidden, cell, projection, output, activations, cells), packed, before = _saved(ctx, 7, grads)
+    steps = torch.ops.zefuse
+    operator = steps.lstm_projected_packed_steps_backward if packed else steps.lstm_projected_steps_backward
+    grad_gates, grad_hidden, grad_cell, grad_projected = operator(
+        grads[0], grads[1], weight, cell, cells, activations, projection, ctx.reverse, *packed
+    )
+    dtype = weight.dtype
+    of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, dtype, before)
+    projected = activations[..., 3 * cell.shape[-1] :] * cells.tanh()
+    of_projection = (_rounded(grad_projected.flatten(0, -2), dtype).t() @ _rounded(projected.flatten(0, -2), dtype)).to(
+        dtype
+    )
+    rest = (None, None) if packed else (None,)
+    return _rounded(grad_gates, dtype), of_weight, of_bias, grad_hidden, grad_cell, of_projection, *rest
 
 
 def _gru_save(ctx: Any, inputs: Any, output: Any) -> None:

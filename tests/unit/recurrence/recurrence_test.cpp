@@ -377,8 +377,8 @@ TEST(Recurrence, PacksBf16ForTilesAndForPairs) {
         std::vector<uint16_t> weight(size_t(gates * hidden * hidden));
         for (size_t i = 0; i < weight.size(); ++i)
           weight[i] = uint16_t(i + 1);
-        std::vector<uint16_t> packed(size_t(packedTiles(cell, gates, hidden)), 0xffff);
-        packTiles(cell, gates, hidden, together, weight.data(), packed.data());
+        std::vector<uint16_t> packed(size_t(packedTiles(cell, {gates, gates * hidden, hidden})), 0xffff);
+        packTiles(cell, {gates, gates * hidden, hidden}, together, weight.data(), packed.data());
         const bool plain = cell == RecurrentCell::tanh;
         const int64_t depth = tiledDepth(hidden), vectors = plain ? 4 : gates, units = plain ? 64 : 16;
         const uint16_t* at = packed.data();
