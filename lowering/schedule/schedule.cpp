@@ -116,6 +116,73 @@ int64_t modelledLanes(KernelOp kernel, ArrayRef<AffineMap> layouts, const Target
   return target.vector_width;
 }
 
+// Parts are scheduled one after the other, each as if it were alone: a group does its share of each.
+struct ScheduledPart {
+  Part part;
+  KernelGraph graph;
+  std::unique_ptr<Domain> domain;
+  Strategy strategy;
+};
+
+struct Parts {
+  std::vector<ScheduledPart> all;
+  AffineExpr scratch_bytes;  // null: none
+  unsigned graph_symbols = 0;
+};
+
+// Fills `parts`, and `batch.size` where sizes differ; or says why the kernel has no schedule.
+std::optional<Refusal> analyseParts(KernelOp kernel, ArrayRef<AffineMap> layouts, Batch& batch,
+                                    const TargetDescription& target, Decisions& decisions, Parts& parts) {
+  auto refused = [](Operation* op, const Twine& reason) { return Refusal{op, reason.str()}; };
+  AffineExpr scratch_bytes;
+  parts.graph_symbols = graphSymbolsOf(kernel);
+  for (Part part : partsOf(kernel)) {
+    ScheduledPart& mine =
+        parts.all.emplace_back(ScheduledPart{part, graphOf(kernel, layouts, part, batch.size), nullptr, {}});
+    parts.graph_symbols = mine.graph.graph_symbols;
+    Refusal refusal;
+    mine.domain = analyseDomain(kernel.getContext(), mine.graph, refusal);
+    if (!mine.domain)
+      return refusal;
+    if (mine.domain->product)
+      if (std::string reason = whyNoProductKernel(mine.domain->product->op, target); !reason.empty())
+        return refused(mine.domain->product->op, reason);
+    if (batch.size)
+      if (auto reason = useBatchSizes(*mine.domain, mine.graph, batch.size))
+        return refused(kernel, *reason);
+    if (mine.domain->scatter)
+      mine.domain->scatter->in_place = kernel.getInPlace().has_value();
+    decisions.beginPart(unsigned(parts.all.size() - 1));
+    mine.strategy = chooseStrategy(*mine.domain, mine.graph, target, decisions);
+    if (!mine.strategy.kept_static)
+      scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;
+    if (batch.sets > 1 &&
+        (mine.domain->scatter || mine.domain->sort || mine.domain->product || !target.supports.batches))
+      return refused(kernel, "a batch of these kernels has no schedule for " + target.name);
+  }
+  if (batch.sets > 1 && target.hasWorkGroups() && scratch_bytes)
+    return refused(kernel, "a batch of tensors of unknown sizes has no schedule for " + target.name);
+  if (parts.all.size() > 1 && !target.supports.parts)
+    return refused(kernel, "kernels side by side have no schedule for " + target.name);
+  if (scratch_bytes)
+    for (ScheduledPart& part : parts.all)  // of one group: its parts use the same memory, one after the other
+      part.strategy.kept_bytes = scratch_bytes;
+  parts.scratch_bytes = scratch_bytes;
+  return std::nullopt;
+}
+
+// Equal checks under one number.
+void numberChecks(KernelOp kernel, LoweredKernel& launch, Evaluator::Arguments& arguments) {
+  kernel.getBody().walk([&](CheckedIndexOp op) {
+    auto same = llvm::find_if(launch.checks, [&](const KernelCheck& check) {
+      return check.error == op.getError() && check.message == op.getMessage();
+    });
+    arguments.checks[op] = same - launch.checks.begin();
+    if (same == launch.checks.end())
+      launch.checks.push_back({op.getError().str(), op.getMessage().str()});
+  });
+}
+
 }  // namespace
 
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& given, const Tuning& tuning) {
@@ -152,46 +219,9 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   }
   if (kernel.getBatchSizes())
     batch.sizes = *kernel.getBatchSizes();
-  // Parts are scheduled one after the other, each as if it were alone: a group does its share of each.
-  struct Scheduled {
-    Part part;
-    KernelGraph graph;
-    std::unique_ptr<Domain> domain;
-    Strategy strategy;
-  };
-  std::vector<Scheduled> parts;
-  AffineExpr scratch_bytes;
-  unsigned graph_symbols = graphSymbolsOf(kernel);
-  for (Part part : partsOf(kernel)) {
-    Scheduled& mine = parts.emplace_back(Scheduled{part, graphOf(kernel, layouts, part, batch.size), nullptr, {}});
-    graph_symbols = mine.graph.graph_symbols;
-    Refusal refusal;
-    mine.domain = analyseDomain(context, mine.graph, refusal);
-    if (!mine.domain)
-      return refuse(refusal.op, refusal.reason);
-    if (mine.domain->product)
-      if (std::string reason = whyNoProductKernel(mine.domain->product->op, target); !reason.empty())
-        return refuse(mine.domain->product->op, reason);
-    if (batch.size)
-      if (auto reason = useBatchSizes(*mine.domain, mine.graph, batch.size))
-        return refuse(kernel, *reason);
-    if (mine.domain->scatter)
-      mine.domain->scatter->in_place = kernel.getInPlace().has_value();
-    decisions.beginPart(unsigned(parts.size() - 1));
-    mine.strategy = chooseStrategy(*mine.domain, mine.graph, target, decisions);
-    if (!mine.strategy.kept_static)
-      scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;
-    if (batch.sets > 1 &&
-        (mine.domain->scatter || mine.domain->sort || mine.domain->product || !target.supports.batches))
-      return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
-  }
-  if (batch.sets > 1 && target.hasWorkGroups() && scratch_bytes)
-    return refuse(kernel, "a batch of tensors of unknown sizes has no schedule for " + target.name);
-  if (parts.size() > 1 && !target.supports.parts)
-    return refuse(kernel, "kernels side by side have no schedule for " + target.name);
-  if (scratch_bytes)
-    for (Scheduled& part : parts)  // of one group: its parts use the same memory, one after the other
-      part.strategy.kept_bytes = scratch_bytes;
+  Parts parts;
+  if (auto refused = analyseParts(kernel, layouts, batch, target, decisions, parts))
+    return refuse(refused->op, refused->reason);
 
   ScheduledKernel result;
   LoweredKernel& launch = result.launch;
@@ -199,16 +229,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   SmallVector<unsigned> symbols = symbolsOf(kernel);
   launch.symbols.assign(symbols.begin(), symbols.end());
 
-  // Checks, equal ones under one number.
   Evaluator::Arguments arguments;
-  kernel.getBody().walk([&](CheckedIndexOp op) {
-    auto same = llvm::find_if(launch.checks, [&](const KernelCheck& check) {
-      return check.error == op.getError() && check.message == op.getMessage();
-    });
-    arguments.checks[op] = same - launch.checks.begin();
-    if (same == launch.checks.end())
-      launch.checks.push_back({op.getError().str(), op.getMessage().str()});
-  });
+  numberChecks(kernel, launch, arguments);
 
   // The function: pointers, status, scratch, symbols (plan.fbs, Launch).
   OpBuilder builder(context);
@@ -216,7 +238,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   result.module = ModuleOp::create(loc);
   builder.setInsertionPointToEnd(result.module->getBody());
   Type pointer = LLVM::LLVMPointerType::get(context, 1);
-  bool scratch = bool(scratch_bytes);
+  bool scratch = bool(parts.scratch_bytes);
   SmallVector<Type> types(layouts.size() + (launch.checks.empty() ? 0 : 1) + (scratch ? 1 : 0), pointer);
   types.append(launch.symbols.size(), builder.getI64Type());
   auto function = func::FuncOp::create(builder, loc, launch.name, builder.getFunctionType(types, {}));
@@ -251,10 +273,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   if (scratch) {
     function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
     scratch_pointer = entry->getArgument(next++);
-    launch.scratch_bytes = scratch_bytes;
+    launch.scratch_bytes = parts.scratch_bytes;
   }
   arguments.alignment = target.buffer_alignment;
-  arguments.symbols.assign(graph_symbols, Value());
+  arguments.symbols.assign(parts.graph_symbols, Value());
   for (unsigned symbol : launch.symbols)
     arguments.symbols[symbol] =
         arith::IndexCastOp::create(builder, loc, builder.getIndexType(), entry->getArgument(next++));
@@ -264,7 +286,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     all_outputs = takeOwnSet(builder, *result.module, batch, arguments);
 
   AffineExpr extent = getAffineConstantExpr(0, context);
-  for (auto [number, part] : llvm::enumerate(parts)) {
+  for (auto [number, part] : llvm::enumerate(parts.all)) {
     decisions.beginPart(unsigned(number));
     LoweredKernel share;
     share.schedule.parts = {part.strategy.choices};
@@ -291,10 +313,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
       if (!batch.sizes.empty())
         share.extent = simplifyAffine(
             share.extent.replace(batch.size, getAffineConstantExpr(*llvm::max_element(batch.sizes), context)), 0,
-            graph_symbols);
+            parts.graph_symbols);
       share.extent = share.extent.ceilDiv(share.grain) * share.grain * batch.sets;
     }
-    if (parts.size() == 1) {
+    if (parts.all.size() == 1) {
       launch.extent = share.extent;
       launch.grain = share.grain;
       launch.chunked = share.chunked;
@@ -315,7 +337,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     // A product's addresses are constants apart, which a conversion of each sum hides from the device's compiler: on an
     // H100 4096 cubed in f32 took 141 registers instead of 121, and 3.59 ms instead of 2.81. Convolutions, which are as
     // near to spilling, did spill.
-    const bool wide = llvm::any_of(parts, [](const Scheduled& part) {
+    const bool wide = llvm::any_of(parts.all, [](const ScheduledPart& part) {
       return part.domain->product && isa<MatmulOp, ConvolutionOp>(part.domain->product->op);
     });
     result.index_bits = unsigned(decisions.take("bits of an index", wide ? 64 : 32, {32, 64}));
