@@ -309,8 +309,34 @@ Value TensorBuilder::slice(Value source, int64_t sliced, AffineExpr start, Affin
 }
 
 Value TensorBuilder::concat(ArrayRef<Value> parts, int64_t dim, RankedTensorType result) {
+  // A kernel takes at most 240 tensors (compiler/fuse/graph.h), so more are joined first to some that are fewer. Views
+  // of one tensor are one.
+  constexpr size_t max_tensors = 200;
   if (parts.size() == 1)
     return parts[0];
+  SmallVector<Value> joined;
+  llvm::SmallPtrSet<Value, 16> read;
+  size_t first = 0;
+  auto join = [&](size_t end) {
+    SmallVector<AffineExpr> sizes = shapeOf(typeOf(parts[first]));
+    for (Value part : parts.slice(first + 1, end - first - 1))
+      sizes[dim] = sizes[dim] + shapeOf(typeOf(part))[dim];
+    joined.push_back(concat(parts.slice(first, end - first), dim, type(sizes, result.getElementType())));
+    first = end;
+    read.clear();
+  };
+  for (auto [number, part] : llvm::enumerate(parts)) {
+    Value source = part;
+    while (auto view = source.getDefiningOp<ViewOp>())
+      source = view.getSource();
+    if (!read.contains(source) && read.size() == max_tensors)
+      join(number);
+    read.insert(source);
+  }
+  if (!joined.empty()) {
+    join(parts.size());
+    return concat(joined, dim, result);
+  }
   return tensor::ConcatOp::create(b, result, dim, parts);
 }
 

@@ -222,7 +222,8 @@ private:
       batch.setGroups(groups);
     // Of one shape, the body may as well know it.
     if (flat && !llvm::all_of(kernels, [&](KernelOp kernel) {
-          return kernel.getOperandTypes() == last.getOperandTypes() && kernel.getLayouts() == last.getLayouts();
+          return kernel.getOperandTypes() == last.getOperandTypes() &&
+                 kernel.getResultTypes() == last.getResultTypes() && kernel.getLayouts() == last.getLayouts();
         })) {
       batch.setBatchSizes(sizes);
       flatten(kernels[0], batch.getBody());

@@ -66,3 +66,16 @@ def test_each_has_its_own_results() -> None:
     for ours, eager in zip(result, function(tensors, others), strict=True):
         torch.testing.assert_close(ours, eager)
     assert len(launched) == 2, [kernel["schedule"] for kernel in launched]
+
+
+def test_of_what_reads_nothing_the_results_tell_the_shape() -> None:
+    """Both lie in the same strides, and take nothing whose shape could differ."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + 1, torch.full((2, 5, 2), 3.0), torch.full((4, 5, 2), 3.0)
+
+    x = torch.randn(3)
+    launched, result = kernels(function, x)
+    assert len(launched) == 2
+    for ours, eager in zip(result, function(x), strict=True):
+        assert torch.equal(ours, eager)

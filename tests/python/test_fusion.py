@@ -506,3 +506,12 @@ def test_counts_of_training_patterns(
     assert relative_error(mine, expected) < 1e-5
     counts = {kind: len(graph.report()["kernels"]) for kind, graph in graphs.items()}
     assert counts == {"forward": forward, "backward": backward}
+
+
+def test_more_tensors_are_joined_than_a_kernel_takes() -> None:
+    torch.manual_seed(0)
+    tensors = tuple(torch.randn(2, rows % 3 + 1, 3) for rows in range(300))
+    assert_compiled(lambda *tensors: torch.cat(tensors, 1), tensors, kernels=2)
+    x = torch.randn(510, 2)
+    # Views of one tensor are one that a kernel takes.
+    assert_compiled(lambda x: torch.stack(x.unbind(0)[::-1]), (x,), kernels=1)

@@ -483,6 +483,8 @@ NOT_OF_BOOL: dict[str, Callable[[torch.Tensor], Any]] = {
     "argmax": torch.argmax,
     "max_pool2d": lambda x: torch.nn.functional.max_pool2d(x.expand(1, 1, 2, 3), 2),
     "arange": lambda x: torch.arange(x.shape[0], dtype=x.dtype),
+    "dot": lambda x: torch.dot(x, x),
+    "median": torch.median,
 }
 
 
@@ -497,11 +499,17 @@ NOT_OF_INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "softplus": torch.nn.functional.softplus,
     "unfold": lambda x: torch.nn.functional.unfold(x.expand(1, 1, 2, 3), 2),
     "adaptive_max_pool2d": lambda x: torch.nn.functional.adaptive_max_pool2d(x.expand(1, 1, 2, 3), 2),
+    "celu": torch.nn.functional.celu,
+    "frac": torch.frac,
+    "glu": lambda x: torch.nn.functional.glu(x.expand(2, 3), 0),
+    "huber_loss": lambda x: torch.nn.functional.huber_loss(x, x),
+    "logaddexp": lambda x: torch.logaddexp(x, x),
 }
 REFUSED_TYPES = [(NOT_OF_BOOL[name], name, torch.bool) for name in NOT_OF_BOOL]
 REFUSED_TYPES += [
     (NOT_OF_INTEGERS[name], name, dtype) for name in NOT_OF_INTEGERS for dtype in (torch.int16, torch.int64)
 ]
+REFUSED_TYPES += [(torch.special.log_ndtr, "log_ndtr", dtype) for dtype in (torch.float16, torch.bfloat16)]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ KEPT = frozenset((*GRADIENTS, *" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).
 def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    from zefuse.decompositions import foreach, fused_attention, packed_products, transformer_layers
+    from zefuse.decompositions import foreach, fused_attention, packed_products, transformer_layers, without_kernels
 
     # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it. So with these.
     aten = torch.ops.aten
@@ -74,7 +74,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
-    return (
+    return without_kernels.kept_where_refused(
         kept
         | foreach.decompositions()
         | packed_products.decompositions()

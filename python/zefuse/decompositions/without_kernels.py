@@ -1,0 +1,42 @@
+"""What eager has no kernel of for a type stays whole: through ATen it raises, where the operators that it would be made of compute.
+
+Of operators that the importer lowers whole compiler/import/op_table.cpp says the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# By the type of the first tensor.
+_REFUSED = {
+    "_prelu_kernel celu glu binary_cross_entropy huber_loss smooth_l1_loss logaddexp logaddexp2": lambda dtype: (
+        not dtype.is_floating_point and not dtype.is_complex
+    ),
+    "dot vdot median nanmedian": lambda dtype: dtype == torch.bool,
+    "special_log_ndtr": lambda dtype: dtype in (torch.float16, torch.bfloat16),
+}
+
+
+def _unless(refused: Callable[[torch.dtype], bool], decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(decomposition)
+    def taken_apart(self: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if refused(self.dtype):
+            return NotImplemented
+        return decomposition(self, *rest, **named)
+
+    return taken_apart
+
+
+def kept_where_refused(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    kept = dict(table)
+    for names, refused in _REFUSED.items():
+        for name in names.split():
+            packet = getattr(torch.ops.aten, name)
+            for overload in packet.overloads():
+                if (op := getattr(packet, overload)) in kept:
+                    kept[op] = _unless(refused, kept[op])
+    return kept
