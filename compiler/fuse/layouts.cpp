@@ -466,6 +466,24 @@ private:
       graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
+  /// How the value lies in eager by the strides of an output that has all of its elements, in any order of dimensions
+  /// and repeated along others; null where they do not tell.
+  AffineMap layoutToldBy(const Reader& reader, RankedTensorType type) {
+    SmallVector<AffineExpr> strides;
+    for (auto [size, index] : llvm::zip(shapeOf(type), reader.view.getResults())) {
+      if (isConstant(size, 1)) {
+        strides.push_back(getAffineConstantExpr(1, context_));
+        continue;
+      }
+      auto dim = dyn_cast<AffineDimExpr>(index);
+      if (!dim || !sameValue(reader.sizes[dim.getPosition()], size) ||
+          isConstant(reader.exact->getResult(dim.getPosition()), 0))
+        return {};
+      strides.push_back(reader.exact->getResult(dim.getPosition()));
+    }
+    return stridedLayout(strides, nullptr, num_symbols_, context_);
+  }
+
   /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where another
   /// layout suits more of them than the value's they are views of one copy, not copies of their own.
   void copyOnceForOutputs(Value value) {
@@ -490,8 +508,7 @@ private:
       if (AffineMap other = permutedLayout(type, order); suited(other) > suited(layout))
         layout = other;
     for (const Reader& reader : outputs)  // with the gaps that the whole has in eager
-      if (AffineMap other = stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_);
-          readsWhole(reader, type) && suited(other) > suited(layout))
+      if (AffineMap other = layoutToldBy(reader, type); other && suited(other) > suited(layout))
         layout = other;
     if (suited(layout) <= std::max<int64_t>(as_it_lies, 1))
       return;

@@ -27,9 +27,10 @@ bool OpTable::refuses(llvm::StringRef op, llvm::function_ref<Type()> element) {
   };
   static const llvm::StringSet<> bools = set("abs addcmul arange ceil clamp floor max_pool2d_with_indices "
                                              "max_pool3d_with_indices relu round threshold topk trunc");
-  static const llvm::StringSet<> integers = set("_prelu_kernel adaptive_max_pool2d adaptive_max_pool2d_backward "
-                                                "adaptive_max_pool3d frac gelu hardshrink hardsigmoid hardswish im2col lerp "
-                                                "log_sigmoid log_sigmoid_forward mish silu softplus");
+  static const llvm::StringSet<> integers =
+      set("_prelu_kernel adaptive_max_pool2d adaptive_max_pool2d_backward "
+          "adaptive_max_pool3d frac gelu hardshrink hardsigmoid hardswish im2col lerp "
+          "log_sigmoid log_sigmoid_forward mish silu softplus");
   if (!op.consume_front("aten::"))
     return false;
   return integers.contains(op) ? isa<IntegerType>(element()) : bools.contains(op) && element().isInteger(1);

@@ -167,6 +167,9 @@ WITH_GAPS: dict[str, Callable[[torch.Tensor], Any]] = {
     "one row": lambda x: (lambda v: (v[0], v))(torch.slice_scatter(x[:1], x[1:2], 0, 0, 1)),
     "columns": lambda x: (lambda v: (v, v[:, 1], v[1]))(torch.select_scatter(x, x[0] + 1, 0, 0)),
     "diagonal": lambda x: (lambda v: (v[1:, ::2], v))(torch.diagonal_scatter(x, x.diagonal() + 1)),
+    "repeated": lambda x: (lambda v: (v.expand(3, -1, -1), v.expand_as(v)))(
+        torch.select_scatter(x[0].unsqueeze(1), x[0, :1], 0, -1)
+    ),
 }
 
 
@@ -390,3 +393,22 @@ def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inpu
     for mine, eagers in zip(ours, theirs, strict=True):
         assert mine.grad.stride() == eagers.grad.stride()
         torch.testing.assert_close(mine.grad, eagers.grad, rtol=1e-4, atol=1e-5)
+
+
+# By what the indices lie in, too, eager's result lies in memory.
+INDICES: dict[str, Callable[..., torch.Tensor]] = {
+    "first": lambda x, i, j: x[i],
+    "last": lambda x, i, j: x[..., i],
+    "two": lambda x, i, j: x[:, i, j],
+    "apart": lambda x, i, j: x[i, :, i],
+    "of another order": lambda x, i, j: x.permute(3, 1, 2, 0)[i],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", INDICES)
+def test_elements_at_indices_in_another_order(name: str, dynamic: bool) -> None:
+    inputs = torch.randn(2, 5, 5, 3), torch.randint(2, (4, 6)).t(), torch.randint(2, (6, 4))
+    expected, actual = INDICES[name](*inputs), zefuse(INDICES[name], dynamic=dynamic)(*inputs)
+    assert torch.equal(actual, expected)
+    assert actual.stride() == expected.stride()

@@ -117,10 +117,38 @@ def roll(self: torch.Tensor, shifts: list[int], dims: list[int] | None = None) -
     return torch.ops.aten.roll(self.contiguous(), shifts, dims).contiguous(memory_format=order)
 
 
+def index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Any:
+    """The order in memory of eager's result follows that of the indices as well, where torch's shape rule looks at the tensor alone."""
+    utils = torch._prims_common
+    given = [each for each in indices if each is not None]
+    if any(each.dtype in (torch.bool, torch.int8, torch.uint8) for each in given) or all(
+        utils.is_contiguous_or_false(each) for each in given
+    ):
+        return NotImplemented
+    dims = [dim for dim, each in enumerate(indices) if each is not None]
+    source = self
+    if dims[-1] - dims[0] >= len(dims):  # apart: their dimensions come first
+        source = self.permute([*dims, *(dim for dim in range(self.dim()) if dim not in dims)])
+        dims = list(range(len(dims)))
+    broad = torch._refs._broadcast_shapes(*(each.shape for each in given))  # type: ignore[no-untyped-call]
+    given = [each.expand(broad) for each in given]
+    before, after, rank = dims[0], source.dim() - dims[-1] - 1, given[0].dim()
+    shape = [*source.shape[:before], *given[0].shape, *source.shape[source.dim() - after :]]
+    if any(size == 0 for size in shape):
+        return NotImplemented
+    strides = [*source.stride()[:before], *[0] * rank, *source.stride()[source.dim() - after :]]
+    places = [source.as_strided(shape, strides)]
+    places += [each.as_strided(shape, [*[0] * before, *each.stride(), *[0] * after]) for each in given]
+    order = utils.compute_elementwise_output_logical_to_physical_perm(*places)[0]
+    result = torch.ops.aten.index(self, [each if each is None else each.contiguous() for each in indices])
+    return result.permute(order).contiguous().permute([order.index(dim) for dim in range(len(order))])
+
+
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
         aten.div.Tensor_mode: div_mode,
+        aten.index.Tensor: index,
         aten.index_fill.int_Scalar: index_fill,
         aten.index_fill.int_Tensor: index_fill,
         aten.log_sigmoid.default: log_sigmoid,
