@@ -49,6 +49,18 @@ def test_composites(name: str, dynamic: bool) -> None:
     assert not any(graph.report()["fallbacks"] for graph in graphs)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.float32])
+def test_whole_numbers_between_two(dtype: torch.dtype) -> None:
+    """Eager cuts the ends to whole numbers before it steps."""
+
+    def ranges(start: torch.Tensor, end: torch.Tensor) -> list[torch.Tensor]:
+        plain = [torch.linspace(4.3, last, steps, dtype=dtype) for last in (-3, 0) for steps in (0, 1, 2, 50)]
+        return [*plain, torch.linspace(start, end, 50, dtype=dtype), torch.linspace(start, 9.9, 50, dtype=dtype)]
+
+    ends = (torch.tensor(4.3), torch.tensor(-3.7))
+    torch.testing.assert_close(torch.compile(ranges, backend="zefuse")(*ends), ranges(*ends))
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_composites_train(name: str) -> None:
     tensor, results = TENSORS["transposed"]().half(), []

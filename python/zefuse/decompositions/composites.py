@@ -215,6 +215,21 @@ def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
 
+def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **placed: Any) -> torch.Tensor:
+    """torch's own, but for whole numbers: eager cuts the ends to them first, and steps in f64 (its vectors round the middle of some dtypes
+    otherwise than its loop, whose formula this is)."""
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
+        return torch._refs.linspace(start, end, steps, dtype=dtype, **placed)
+
+    def whole(number: Any) -> Any:
+        return number.to(dtype).double() if isinstance(number, torch.Tensor) else float(int(number))
+
+    first, last = whole(start), whole(end)
+    step = (last - first) / (steps - 1)
+    place = torch.arange(steps, dtype=torch.float64, **placed)
+    return torch.where(place < steps // 2, first + step * place, last - step * (steps - 1 - place)).to(dtype)
+
+
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
@@ -225,6 +240,10 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.index_reduce.default: index_reduce,
         aten.ldexp.Tensor: ldexp,
         aten.linalg_vector_norm.default: vector_norm,
+        aten.linspace.default: linspace,
+        aten.linspace.Scalar_Tensor: linspace,
+        aten.linspace.Tensor_Scalar: linspace,
+        aten.linspace.Tensor_Tensor: linspace,
         aten.masked_scatter.default: masked_scatter,
         aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.mkldnn_rnn_layer.default: lstm_layer,
