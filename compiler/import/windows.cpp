@@ -310,8 +310,11 @@ Mean meanOf(Op& op, size_t axes, bool adaptive, ArrayRef<AffineExpr> in, ArrayRe
   if (adaptive)
     return {adaptiveAxes(op, axes, in, out)};
   Mean mean{poolAxes(op, axes, in, out), op.boolean("ceil_mode"), op.boolean("count_include_pad")};
-  if (op.takes("divisor_override") && !op.isNone("divisor_override"))
+  if (op.takes("divisor_override") && !op.isNone("divisor_override")) {
     mean.divisor = double(op.integer("divisor_override"));
+    if (mean.divisor == 0)
+      op.refuse("eager raises for a divisor of zero");
+  }
   return mean;
 }
 
