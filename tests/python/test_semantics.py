@@ -504,6 +504,8 @@ NOT_OF_INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "glu": lambda x: torch.nn.functional.glu(x.expand(2, 3), 0),
     "huber_loss": lambda x: torch.nn.functional.huber_loss(x, x),
     "logaddexp": lambda x: torch.logaddexp(x, x),
+    "logaddexp2": lambda x: torch.logaddexp2(x, x),
+    "nll_loss": lambda x: torch.nn.functional.nll_loss(x[None], x[:1].long()),
 }
 REFUSED_TYPES = [(NOT_OF_BOOL[name], name, torch.bool) for name in NOT_OF_BOOL]
 REFUSED_TYPES += [

@@ -13,9 +13,9 @@ import torch
 
 # By the type of the first tensor.
 _REFUSED = {
-    "_prelu_kernel celu glu binary_cross_entropy huber_loss smooth_l1_loss logaddexp logaddexp2": lambda dtype: (
-        not dtype.is_floating_point and not dtype.is_complex
-    ),
+    """
+    _prelu_kernel celu glu binary_cross_entropy huber_loss smooth_l1_loss logaddexp logaddexp2 nll_loss_forward nll_loss2d_forward
+    """: lambda dtype: not dtype.is_floating_point and not dtype.is_complex,
     "dot vdot median nanmedian": lambda dtype: dtype == torch.bool,
     "special_log_ndtr": lambda dtype: dtype in (torch.float16, torch.bfloat16),
 }
