@@ -15,6 +15,7 @@ from zefuse import backend
 from zefuse.backend import observe
 from zefuse.errors import FallbackError, UnsupportedError
 from zefuse.explaining.explanation import Explanation
+from zefuse.graphs import parts
 from zefuse.packages.aot import compile_package
 from zefuse.testing import relative_error
 
@@ -251,3 +252,17 @@ def test_an_input_is_overwritten_when_all_parts_have_read_it() -> None:
     actual = torch.compile(function, backend="zefuse", fullgraph=True)(ours)
     assert torch.equal(actual, expected)
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("made_up", [False, True])
+def test_a_made_up_size_makes_the_graph_eager(made_up: bool) -> None:
+    """torch 2.11 says that ``_unique`` gives one element, whatever there is."""
+    aten, graph = torch.ops.aten, torch.fx.Graph()
+    x = graph.placeholder("x")
+    distinct = graph.call_function(aten._unique.default, (x,))
+    more = graph.call_function(aten.add.Tensor, (x, 1))
+    graph.output((distinct, more))
+    x.meta["val"] = more.meta["val"] = torch.ones(3 if made_up else 1, dtype=torch.int64)
+    distinct.meta["val"] = torch.ones(1, dtype=torch.int64), torch.ones(0, dtype=torch.int64)
+    outside = parts.outside(torch.fx.GraphModule(torch.nn.Module(), graph))
+    assert (more in outside) == made_up

@@ -42,6 +42,8 @@ Reasons = dict[Node, str]
 def outside(gm: GraphModule, place: torch.device | None = None) -> Reasons:
     """The nodes that no plan can hold, and why. Empty for most graphs. ``place``: of a plan for a GPU of torch's, which has no steps
     on the host: operators without a kernel there run in eager, on the same stream."""
+    if unknown := _made_up_size(gm):
+        return dict.fromkeys((node for node in gm.graph.nodes if node.op == "call_function"), unknown)
     reasons: Reasons = {}
     nested = _nested_lengths(gm)
     quantised: set[Node] = set()
@@ -51,6 +53,15 @@ def outside(gm: GraphModule, place: torch.device | None = None) -> Reasons:
         if reason := _why_outside(node, reasons, place) or _why_quantised(node, quantised) or _why_nested(node, nested):
             reasons[node] = reason
     return reasons
+
+
+def _made_up_size(gm: GraphModule) -> str | None:
+    """Where torch has written down a number for a size that only a run knows, which every shape behind it is wrong with: torch 2.11 says
+    1 of ``_unique`` (in the gradient of ``index_fill``'s value)."""
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten._unique.default):
+        if isinstance(node.meta["val"][0].shape[0], int) and node.args[0].meta["val"].numel() != 1:
+            return "aten::_unique: torch's shape rule makes up how many there are"
+    return None
 
 
 def passes_on(gm: GraphModule, place: torch.device | None = None) -> bool:
