@@ -444,10 +444,11 @@ private:
     if (!llvm::is_contained(graph_.aliases, output))
       return nullptr;
     auto lieAlike = [](const fx::TensorMeta& made, const fx::TensorMeta& input) {
-      return made.sizes == input.sizes &&
-             llvm::all_of(llvm::zip(made.sizes, made.strides, input.strides), [](const auto& each) {
-               auto [size, stride, input_stride] = each;
-               return stride == input_stride || isConstant(size, 1);  // one element has no stride
+      return made.sizes.size() == input.sizes.size() &&
+             llvm::all_of(llvm::zip(made.sizes, input.sizes, made.strides, input.strides), [](const auto& each) {
+               auto [size, input_size, stride, input_stride] = each;
+               // One element has no stride.
+               return sameValue(size, input_size) && (sameValue(stride, input_stride) || isConstant(size, 1));
              });
     };
     auto write = llvm::find_if(writes_, [&](const Write& each) {

@@ -2,6 +2,8 @@
 
 #include "mlir/IR/AffineExpr.h"
 
+#include "lowering/dialect/simplify.h"
+
 using namespace mlir;
 
 namespace zefuse::fx {
@@ -53,7 +55,14 @@ SizeExpr SizeExpr::operator+(SizeExpr other) const { return SizeExpr(AffineExpr(
 SizeExpr SizeExpr::operator*(SizeExpr other) const { return SizeExpr(AffineExpr(*this) * AffineExpr(other)); }
 SizeExpr SizeExpr::operator*(int64_t factor) const { return SizeExpr(AffineExpr(*this) * factor); }
 SizeExpr SizeExpr::operator%(SizeExpr other) const { return SizeExpr(AffineExpr(*this) % AffineExpr(other)); }
-SizeExpr SizeExpr::floorDiv(SizeExpr other) const { return SizeExpr(AffineExpr(*this).floorDiv(AffineExpr(other))); }
+
+/// Of s0 * s0 by s0 s0, as torch writes the size of a flattened square that takes its shape again: so that sizes that
+/// are the same are one expression.
+SizeExpr SizeExpr::floorDiv(SizeExpr other) const {
+  AffineExpr exact = exactQuotient(*this, other);
+  return SizeExpr(exact ? exact : AffineExpr(*this).floorDiv(AffineExpr(other)));
+}
+
 SizeExpr SizeExpr::floorDiv(int64_t divisor) const { return SizeExpr(AffineExpr(*this).floorDiv(divisor)); }
 
 }  // namespace zefuse::fx

@@ -132,29 +132,19 @@ private:
         quotient = quotient + term.floorDiv(*constant);
         continue;
       }
-      if (!constant) {
-        if (term == divisor) {
-          quotient = quotient + 1;
-          continue;
-        }
-        if (auto product = dyn_cast<AffineBinaryOpExpr>(term); product && product.getKind() == AffineExprKind::Mul) {
-          if (product.getRHS() == divisor) {
-            quotient = quotient + product.getLHS();
-            continue;
-          }
-          if (product.getLHS() == divisor) {
-            quotient = quotient + product.getRHS();
-            continue;
-          }
-        }
+      if (AffineExpr exact = constant ? AffineExpr() : exactQuotient(term, divisor)) {
+        quotient = quotient + exact;
+        continue;
       }
       rest = rest + term;
     }
     return {quotient, rest};
   }
 
-  /// Whether 0 <= expr < bound for certain.
+  /// Whether 0 <= expr < bound for certain, for a bound that divides: it is not 0 where anybody reads the quotient.
   bool within(AffineExpr expr, AffineExpr bound) const {
+    if (constantOf(expr) == 0 && !constantOf(bound))
+      return true;
     Range values = range(expr);
     if (!values.low || *values.low < 0)
       return false;

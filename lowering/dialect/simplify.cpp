@@ -108,7 +108,44 @@ private:
   llvm::DenseMap<AffineExpr, AffineExpr> names_;
 };
 
+/// The factors of a product that are no constants, and the constants' product.
+int64_t factorsOf(AffineExpr expr, SmallVectorImpl<AffineExpr>& factors) {
+  if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+    return constant.getValue();
+  if (expr.getKind() != AffineExprKind::Mul) {
+    factors.push_back(expr);
+    return 1;
+  }
+  auto product = cast<AffineBinaryOpExpr>(expr);
+  const int64_t left = factorsOf(product.getLHS(), factors);
+  return left * factorsOf(product.getRHS(), factors);
+}
+
 }  // namespace
+
+AffineExpr exactQuotient(AffineExpr expr, AffineExpr divisor) {
+  if (expr.getKind() == AffineExprKind::Add) {
+    auto sum = cast<AffineBinaryOpExpr>(expr);
+    AffineExpr left = exactQuotient(sum.getLHS(), divisor), right = exactQuotient(sum.getRHS(), divisor);
+    return left && right ? left + right : AffineExpr();
+  }
+  SmallVector<AffineExpr> factors, divisors;
+  const int64_t number = factorsOf(expr, factors), by = factorsOf(divisor, divisors);
+  if (by == 0 || number % by != 0)
+    return {};
+  if (number == 0)
+    return getAffineConstantExpr(0, expr.getContext());
+  for (AffineExpr factor : divisors) {
+    auto* found = llvm::find(factors, factor);
+    if (found == factors.end())
+      return {};
+    factors.erase(found);
+  }
+  AffineExpr quotient = getAffineConstantExpr(1, expr.getContext());
+  for (AffineExpr factor : factors)
+    quotient = quotient * factor;
+  return quotient * (number / by);
+}
 
 AffineExpr simplifyAffine(AffineExpr expr, unsigned num_dims, unsigned num_symbols) {
   return Simplifier(num_dims, num_symbols).simplify(expr);

@@ -10,4 +10,8 @@ namespace zefuse {
 // floordiv s0 * 15 became d0 mod s0 * 60.
 mlir::AffineExpr simplifyAffine(mlir::AffineExpr expr, unsigned num_dims, unsigned num_symbols);
 
+// The quotient of a sum whose addends all have the divisor's factors: of s0 * s1 * s0 + s0 by s0, s1 * s0 + 1. Null
+// where one has not. Of a divisor that may be 0 as well: nothing is divided by it then that anybody reads.
+mlir::AffineExpr exactQuotient(mlir::AffineExpr expr, mlir::AffineExpr divisor);
+
 }  // namespace zefuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -301,6 +302,17 @@ def test_a_returned_view_over_a_dimension_of_one_element(rows: int, dynamic: boo
     x = torch.arange(5.0 * rows).view(rows, 1, 5)[..., 1:-2]
     made = torch.compile(onto_itself, backend="zefuse", dynamic=dynamic)(x)
     assert torch.equal(made, x[:, 0]) and made.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 1), (2, 3, 3), (3, 2, 3)])
+def test_a_returned_view_of_a_flattened_tensor_of_equal_sizes(shape: tuple[int, ...]) -> None:
+    """Of which torch gives one as (s * s) // s."""
+    torch._dynamo.reset()
+    mine = torch.arange(float(math.prod(shape))).view(shape)
+    other = mine.clone()
+    made = torch.compile(lambda x: x.flatten()[1:].neg_(), backend="zefuse", dynamic=True)(mine)
+    assert torch.equal(made, other.flatten()[1:].neg_()) and torch.equal(mine, other)
+    assert made.storage_offset() == 1 and made.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()
 
 
 def test_a_returned_view_of_memory_that_two_inputs_share() -> None:

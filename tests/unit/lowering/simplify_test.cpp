@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "lowering/dialect/shape.h"
 #include "lowering/dialect/simplify.h"
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -71,6 +72,21 @@ TEST(Simplify, EqualSumsAreOneExpression) {
   EXPECT_EQ(simple(t.d(0) * t.s(0) + 3 - t.d(0) * t.s(0)), getAffineConstantExpr(3, &t.context));
   EXPECT_EQ(simple(t.d(0) % t.s(0) - t.d(0) % t.s(0)), getAffineConstantExpr(0, &t.context));
   EXPECT_EQ(simple((t.d(0) * t.s(0) * 4 + 8).floorDiv(4)), simple(t.d(0) * t.s(0) + 2));
+}
+
+// What torch gives for the size of a square that was flattened and took its shape again.
+TEST(Simplify, ProductsByOneOfTheirFactors) {
+  Terms t;
+  EXPECT_EQ(exactQuotient(t.s(0) * t.s(0), t.s(0)), t.s(0));
+  EXPECT_EQ(exactQuotient(t.s(0) * t.s(1) * t.d(0) * 6, t.s(0) * t.d(0) * 2), t.s(1) * 3);
+  EXPECT_EQ(exactQuotient(t.s(0) * t.s(1) + t.s(1), t.s(1)), t.s(0) + 1);
+  EXPECT_EQ(exactQuotient(t.s(0) * t.s(1) + 1, t.s(1)), AffineExpr());
+  EXPECT_EQ(exactQuotient(t.s(0) * 3, t.s(0) * 2), AffineExpr());
+  EXPECT_EQ(exactQuotient(t.s(0), t.s(0) - t.s(0)), AffineExpr());  // a constant 0
+  const AffineExpr sizes[] = {t.s(0), t.s(1), t.s(0)};
+  EXPECT_EQ(simplifyInBounds((t.s(0) * t.s(0)).floorDiv(t.s(0)) * t.d(0), sizes, symbols), t.d(0) * t.s(0));
+  EXPECT_EQ(simplifyInBounds((t.d(1) * t.s(0) * t.s(1) + t.d(0)).floorDiv(t.s(0)), sizes, symbols), t.d(1) * t.s(1));
+  EXPECT_EQ(simplifyInBounds((t.d(0) * t.s(1)) % t.s(1), sizes, symbols), getAffineConstantExpr(0, &t.context));
 }
 
 TEST(Simplify, RandomExpressions) {
