@@ -326,12 +326,6 @@ KNOWN: list[Known] = [
         r"non-zero size|numel\(\) == 0|out of (range|bounds)|must be non-negative",
     ),
     Known(
-        "a range of bool, which eager has no kernel for, is made here of numbers",
-        r"no error",
-        r"linspace\(",
-        text=r"not implemented for 'Bool'",
-    ),
-    Known(
         "such products after which the type is another, or in an einsum",
         r".*nan",
         r"1e-40[\s\S]*bfloat16[\s\S]*(( @ |matmul|linear|mm\()[\s\S]*dtype=torch\.float32|einsum\()",

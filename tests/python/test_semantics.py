@@ -485,6 +485,8 @@ NOT_OF_BOOL: dict[str, Callable[[torch.Tensor], Any]] = {
     "arange": lambda x: torch.arange(x.shape[0], dtype=x.dtype),
     "dot": lambda x: torch.dot(x, x),
     "median": torch.median,
+    "linspace": lambda x: torch.linspace(0, 1, x.shape[0], dtype=x.dtype),
+    "logspace": lambda x: torch.logspace(0, 1, x.shape[0], dtype=x.dtype),
 }
 
 
@@ -511,7 +513,11 @@ REFUSED_TYPES = [(NOT_OF_BOOL[name], name, torch.bool) for name in NOT_OF_BOOL]
 REFUSED_TYPES += [
     (NOT_OF_INTEGERS[name], name, dtype) for name in NOT_OF_INTEGERS for dtype in (torch.int16, torch.int64)
 ]
-REFUSED_TYPES += [(torch.special.log_ndtr, "log_ndtr", dtype) for dtype in (torch.float16, torch.bfloat16)]
+REFUSED_TYPES += [
+    (function, name, dtype)
+    for function, name in ((torch.special.log_ndtr, "log_ndtr"), (lambda x: torch.polar(x, x), "polar"))
+    for dtype in (torch.float16, torch.bfloat16)
+]
 
 
 @pytest.mark.parametrize(

@@ -20,23 +20,37 @@ _REFUSED = {
     "special_log_ndtr": lambda dtype: dtype in (torch.float16, torch.bfloat16),
 }
 
+# By the type asked for.
+_REFUSED_RESULTS = {"linspace logspace": lambda dtype: dtype == torch.bool}
 
-def _unless(refused: Callable[[torch.dtype], bool], decomposition: Callable[..., Any]) -> Callable[..., Any]:
+
+def _unless(
+    refused: Callable[[torch.dtype], bool], decomposition: Callable[..., Any], type_of: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(decomposition)
-    def taken_apart(self: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        if refused(self.dtype):
+    def taken_apart(*args: Any, **named: Any) -> Any:
+        if refused(type_of(*args, **named)):
             return NotImplemented
-        return decomposition(self, *rest, **named)
+        return decomposition(*args, **named)
 
     return taken_apart
 
 
+def _of_the_first(self: torch.Tensor, *rest: Any, **named: Any) -> torch.dtype:
+    return self.dtype
+
+
+def _asked_for(*args: Any, dtype: torch.dtype | None = None, **named: Any) -> torch.dtype | None:
+    return dtype
+
+
 def kept_where_refused(table: dict[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     kept = dict(table)
-    for names, refused in _REFUSED.items():
-        for name in names.split():
-            packet = getattr(torch.ops.aten, name)
-            for overload in packet.overloads():
-                if (op := getattr(packet, overload)) in kept:
-                    kept[op] = _unless(refused, kept[op])
+    for refusals, type_of in ((_REFUSED, _of_the_first), (_REFUSED_RESULTS, _asked_for)):
+        for names, refused in refusals.items():
+            for name in names.split():
+                packet = getattr(torch.ops.aten, name)
+                for overload in packet.overloads():
+                    if (op := getattr(packet, overload)) in kept:
+                        kept[op] = _unless(refused, kept[op], type_of)
     return kept

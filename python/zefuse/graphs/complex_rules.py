@@ -255,6 +255,8 @@ def _complex(writer: Writer, node: Node, one: Node, other: Node) -> Complex:
 
 
 def _polar(writer: Writer, node: Node, size: Node, angle: Node) -> Complex:
+    if size.meta["val"].dtype not in REAL.values():  # eager refuses halves of 16 bits
+        raise NoRule
     directions = writer.call(_aten.cos.default, angle), writer.call(_aten.sin.default, angle)
     made = _whole(writer, node, *(writer.call(_aten.mul.Tensor, size, direction) for direction in directions))
     return writer.of_halves(node, lambda: made)
