@@ -216,7 +216,9 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
         return 1 + (relative * noise).to(real)
 
     def wrap(result: Any, arguments: list[Any], name: str) -> Any:
-        if not _plain(result) or not (result.is_floating_point() or result.is_complex()) or result._base is not None:
+        if not isinstance(result, Tensor) or result.is_nested or result._base is not None:
+            return result
+        if not (result.is_floating_point() or result.is_complex()):
             return result
         if any(result is argument or _same_storage(result, argument) for argument in arguments):
             return result
@@ -238,6 +240,8 @@ def _scaled(result: Tensor, factor: Tensor) -> Tensor:
     scaled = (result * factor).to(result.dtype)
     if scaled.stride() == result.stride():
         return scaled
+    if not _plain(result):
+        return result
     return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).copy_(scaled)
 
 
@@ -250,7 +254,10 @@ def _plain(value: Any) -> bool:
 
 
 def _same_storage(one: Tensor, other: Any) -> bool:
-    return _plain(other) and one.numel() > 0 and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    if not isinstance(other, Tensor) or other.is_nested or not one.numel():
+        return False
+    theirs = {part.untyped_storage().data_ptr() for part in _parts(other)}
+    return any(part.untyped_storage().data_ptr() in theirs for part in _parts(one))
 
 
 def _without_last_bits(program: Program) -> list[Outcome]:
@@ -291,7 +298,8 @@ def _last_bit(arguments: list[Any]) -> float:
 
 
 def _in_double(program: Program) -> list[Outcome]:
-    """The same inputs in double precision, every cast to a float too. What is made of another input is made of its double."""
+    """The same inputs in double precision, every cast to a float too, and what operators make of integers. What is made of another
+    input is made of its double."""
     inputs = [
         entry if re.search(r"\bx\d+\b", entry.text) else dataclasses.replace(entry, text=f"doubled({entry.text})")
         for entry in program.inputs
@@ -300,4 +308,19 @@ def _in_double(program: Program) -> list[Outcome]:
         dataclasses.replace(step, text=re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", step.text))
         for step in program.steps
     ]
-    return eager(dataclasses.replace(program, inputs=inputs, steps=steps), None, lambda inputs: inputs)
+
+    # Of probabilities in double precision bernoulli draws others.
+    default = torch.float32 if any("bernoulli" in step.text for step in steps) else torch.float64
+
+    def change(inputs: list[Any]) -> list[Any]:
+        torch.set_default_dtype(default)  # not before the inputs are drawn, which would be others
+        return inputs
+
+    outcomes = []
+    before = torch.get_default_dtype()
+    for sizes in program.sizes:
+        try:
+            outcomes += eager(dataclasses.replace(program, inputs=inputs, steps=steps, sizes=[sizes]), None, change)
+        finally:
+            torch.set_default_dtype(before)
+    return outcomes

@@ -149,8 +149,8 @@ def _backward(outputs: list[Any]) -> None:
     if not differentiable:
         return
     generator = torch.Generator().manual_seed(1)
-    weights = [(torch.rand(out.shape, generator=generator) + 0.5).to(out.dtype) for out in differentiable]
-    torch.autograd.backward(differentiable, weights)
+    weights = [torch.rand(out.shape, generator=generator, dtype=torch.float32) + 0.5 for out in differentiable]
+    torch.autograd.backward(differentiable, [w.to(out.dtype) for w, out in zip(weights, differentiable, strict=True)])
 
 
 def sharing_of(inputs: list[Any], outputs: list[Any]) -> list[str]:

@@ -138,14 +138,17 @@ def test_a_program_that_ends_eager_while_it_is_made_is_torchs(tmp_path: Path, mo
 
 
 def test_what_a_program_does_not_determine_is_no_finding() -> None:
+    import torch
     from compare import differences
     from execute import eager
     from program import Input, Program, Step
 
-    def found(inputs: list[str], steps: list[str], index: tuple[int, ...], value: float) -> list[str]:
-        """What is said of a program of which one element of the last step's result is `value`, and so no number in one of both."""
+    def found(
+        inputs: list[str], steps: list[str], index: tuple[int, ...], value: float, column: str = COLUMNS[0].name
+    ) -> list[str]:
+        """What is said of a program of which one element of the last step's result is `value`."""
         program = Program(
-            COLUMNS[0].name,
+            column,
             [{}],
             [Input(f"x{number}", text) for number, text in enumerate(inputs)],
             [Step(f"v{number}", text, re.findall(r"\b[xv]\d\b", text)) for number, text in enumerate(steps)],
@@ -165,3 +168,16 @@ def test_what_a_program_does_not_determine_is_no_finding() -> None:
     steps = ["x1.index_add(0, torch.arange(4) % 2, x1)"]
     assert not found(inputs, steps, (0,), -math.inf)
     assert found(inputs, steps, (2,), math.nan) == ["nan"]
+    # What operators make of integers is of single precision: a group of one is its bias, and eager's the last bit of a product off.
+    steps = ["torch.special.i1(x0)", "F.group_norm(v0, 1, torch.full((1,), -0.1), torch.full((1,), -0.1))"]
+    integers = ["torch.full((2, 1), 7, dtype=torch.int32)"]
+    assert not found(integers, steps, (0, 0), -0.1)
+    assert found(integers, steps, (0, 0), -0.11) == ["value"]
+    # Steps of a subclass are disturbed too, here where its inputs change nothing: a cast shows the last bits of single precision.
+    pair, steps = (
+        ["TwoTensor(torch.tensor([1e-9]), torch.tensor([1e-9]))"],
+        ["torch.special.log_ndtr(x0)", "v0.to(torch.float64)"],
+    )
+    expected = float(torch.special.log_ndtr(torch.tensor(1e-9)))
+    assert not found(pair, steps, (0,), expected + 3e-7, "subclass")
+    assert found(pair, steps, (0,), expected + 3e-5, "subclass") == ["value"] * 2
