@@ -254,15 +254,26 @@ def test_an_input_is_overwritten_when_all_parts_have_read_it() -> None:
     assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("made_up", [False, True])
-def test_a_made_up_size_makes_the_graph_eager(made_up: bool) -> None:
-    """torch 2.11 says that ``_unique`` gives one element, whatever there is."""
-    aten, graph = torch.ops.aten, torch.fx.Graph()
-    x = graph.placeholder("x")
-    distinct = graph.call_function(aten._unique.default, (x,))
-    more = graph.call_function(aten.add.Tensor, (x, 1))
-    graph.output((distinct, more))
-    x.meta["val"] = more.meta["val"] = torch.ones(3 if made_up else 1, dtype=torch.int64)
-    distinct.meta["val"] = torch.ones(1, dtype=torch.int64), torch.ones(0, dtype=torch.int64)
-    outside = parts.outside(torch.fx.GraphModule(torch.nn.Module(), graph))
-    assert (more in outside) == made_up
+@pytest.mark.parametrize("misinformed", [False, True])
+def test_torchs_wrong_shape_rules_make_the_graph_eager(misinformed: bool) -> None:
+    """torch 2.11 says that ``_unique`` gives one element, whatever there is, and that attention of f64 keeps its logarithms in f32."""
+    aten, rows = torch.ops.aten, torch.ones(1, 2, 3, 8, dtype=torch.float64)
+    some = torch.ones(3 if misinformed else 1, dtype=torch.int64)
+    logarithms = torch.ones(1, 2, 3, dtype=torch.float32 if misinformed else torch.float64)
+    calls: list[tuple[Any, list[torch.Tensor], Any]] = [
+        (aten._unique.default, [some], (some[:1], some[:0])),
+        (aten._scaled_dot_product_flash_attention_for_cpu.default, [rows] * 3, (rows, logarithms)),
+        (aten._scaled_dot_product_flash_attention_for_cpu_backward.default, [rows] * 5 + [logarithms], [rows] * 3),
+    ]
+    for target, given, result in calls:
+        graph = torch.fx.Graph()
+        operands = [graph.placeholder(f"x{number}") for number in range(len(given))]
+        first, more = (
+            graph.call_function(target, tuple(operands)),
+            graph.call_function(aten.neg.default, (operands[0],)),
+        )
+        graph.output((first, more))
+        for node, value in zip([*operands, first, more], [*given, result, given[0]], strict=True):
+            node.meta["val"] = value
+        outside = parts.outside(torch.fx.GraphModule(torch.nn.Module(), graph))
+        assert (more in outside) == misinformed, target

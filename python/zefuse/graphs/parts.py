@@ -42,7 +42,7 @@ Reasons = dict[Node, str]
 def outside(gm: GraphModule, place: torch.device | None = None) -> Reasons:
     """The nodes that no plan can hold, and why. Empty for most graphs. ``place``: of a plan for a GPU of torch's, which has no steps
     on the host: operators without a kernel there run in eager, on the same stream."""
-    if unknown := _made_up_size(gm):
+    if unknown := _misinformed(gm):
         return dict.fromkeys((node for node in gm.graph.nodes if node.op == "call_function"), unknown)
     reasons: Reasons = {}
     nested = _nested_lengths(gm)
@@ -55,13 +55,24 @@ def outside(gm: GraphModule, place: torch.device | None = None) -> Reasons:
     return reasons
 
 
-def _made_up_size(gm: GraphModule) -> str | None:
-    """Where torch has written down a number for a size that only a run knows, which every shape behind it is wrong with: torch 2.11 says
-    1 of ``_unique`` (in the gradient of ``index_fill``'s value)."""
-    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten._unique.default):
+def _misinformed(gm: GraphModule) -> str | None:
+    """Where torch 2.11's shape rules say what the kernels do not, so that all behind it is wrong: that ``_unique`` (in the gradient of
+    ``index_fill``'s value) gives one element, and that attention of f64 keeps its logarithms in f32."""
+    aten = torch.ops.aten
+    for node in _calls_of(gm, aten._unique.default):
         if isinstance(node.meta["val"][0].shape[0], int) and node.args[0].meta["val"].numel() != 1:
             return "aten::_unique: torch's shape rule makes up how many there are"
+    attention = aten._scaled_dot_product_flash_attention_for_cpu.default
+    logarithms = [(node.meta["val"][0], node.meta["val"][1]) for node in _calls_of(gm, attention)]
+    derivative = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    logarithms += [(node.args[1].meta["val"], node.args[5].meta["val"]) for node in _calls_of(gm, derivative)]
+    if any(values.dtype == torch.float64 != logs.dtype for values, logs in logarithms):
+        return "aten::_scaled_dot_product_flash_attention_for_cpu: torch's shape rule has another dtype than its kernel"
     return None
+
+
+def _calls_of(gm: GraphModule, target: Any) -> list[Any]:
+    return list(gm.graph.find_nodes(op="call_function", target=target))
 
 
 def passes_on(gm: GraphModule, place: torch.device | None = None) -> bool:
