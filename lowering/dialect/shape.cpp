@@ -23,6 +23,22 @@ std::optional<int64_t> constantOf(AffineExpr expr) {
   return std::nullopt;
 }
 
+void collectAddends(AffineExpr expr, SmallVectorImpl<AffineExpr>& terms) {
+  if (expr.getKind() == AffineExprKind::Add) {
+    auto binary = cast<AffineBinaryOpExpr>(expr);
+    collectAddends(binary.getLHS(), terms);
+    collectAddends(binary.getRHS(), terms);
+  } else {
+    terms.push_back(expr);
+  }
+}
+
+SmallVector<AffineExpr> addendsOf(AffineExpr expr) {
+  SmallVector<AffineExpr> terms;
+  collectAddends(expr, terms);
+  return terms;
+}
+
 /// Removes floordiv and mod where the operand's range makes them trivial, and splits sums over a divisor:
 /// (a * 4 + b) floordiv 4 is a + b floordiv 4, and (a * 4 + b) mod 4 is b mod 4.
 class InBoundsSimplifier {
@@ -110,24 +126,12 @@ private:
     }
   }
 
-  static void addends(AffineExpr expr, SmallVectorImpl<AffineExpr>& terms) {
-    if (expr.getKind() == AffineExprKind::Add) {
-      auto binary = cast<AffineBinaryOpExpr>(expr);
-      addends(binary.getLHS(), terms);
-      addends(binary.getRHS(), terms);
-    } else {
-      terms.push_back(expr);
-    }
-  }
-
   /// expr = divisor * quotient + rest, taking the terms that the divisor divides.
   static std::pair<AffineExpr, AffineExpr> splitBy(AffineExpr expr, AffineExpr divisor) {
     MLIRContext* context = expr.getContext();
     AffineExpr quotient = getAffineConstantExpr(0, context), rest = quotient;
     auto constant = constantOf(divisor);
-    SmallVector<AffineExpr> terms;
-    addends(expr, terms);
-    for (AffineExpr term : terms) {
+    for (AffineExpr term : addendsOf(expr)) {
       if (constant && term.isMultipleOf(*constant)) {
         quotient = quotient + term.floorDiv(*constant);
         continue;
@@ -165,10 +169,8 @@ private:
       return quotient + divide(inner.getLHS(), inner.getRHS() * rhs);
     // The rest's own terms may be too small to reach the next multiple: (d0 * 4 + d1) floordiv 8 with d1 < 4.
     if (auto divisor = constantOf(rhs)) {
-      SmallVector<AffineExpr> terms;
-      addends(rest, terms);
       int64_t step = 0;
-      for (AffineExpr term : terms) {
+      for (AffineExpr term : addendsOf(rest)) {
         int64_t multiple = term.getLargestKnownDivisor();
         if (multiple > 1 && *divisor % multiple == 0)
           step = step == 0 ? multiple : std::gcd(step, multiple);
@@ -312,10 +314,71 @@ static AffineExpr coefficientOf(AffineExpr expr, AffineExpr dim) {
   return constantOf(left) == 0 ? binary.getLHS() * right : AffineExpr();
 }
 
+namespace {
+
+/// What an addend is a multiple of: a quotient or a rest by division, and the other factors' product.
+struct Divided {
+  AffineBinaryOpExpr division;
+  AffineExpr factor;
+};
+
+std::optional<Divided> dividedBy(AffineExpr addend, AffineExprKind kind) {
+  auto binary = dyn_cast<AffineBinaryOpExpr>(addend);
+  if (!binary)
+    return std::nullopt;
+  if (addend.getKind() == kind)
+    return Divided{binary, getAffineConstantExpr(1, addend.getContext())};
+  if (addend.getKind() != AffineExprKind::Mul)
+    return std::nullopt;
+  if (auto left = dividedBy(binary.getLHS(), kind))
+    return Divided{left->division, left->factor * binary.getRHS()};
+  if (auto right = dividedBy(binary.getRHS(), kind))
+    return Divided{right->division, binary.getLHS() * right->factor};
+  return std::nullopt;
+}
+
+/// What is divided and by what in all: (d0 floordiv s1) floordiv s0 is d0 by s1 * s0.
+std::pair<AffineExpr, AffineExpr> quotientIn(AffineExpr expr) {
+  if (expr.getKind() != AffineExprKind::FloorDiv)
+    return {expr, getAffineConstantExpr(1, expr.getContext())};
+  auto division = cast<AffineBinaryOpExpr>(expr);
+  auto [whole, divisor] = quotientIn(division.getLHS());
+  return {whole, divisor * division.getRHS()};
+}
+
+/// With quotients and rests of the same division as one: (d0 floordiv 2) * (s0 * 2) + (d0 mod 2) * s0 is d0 * s0. What
+/// a flattened dimension's place is, where the other sizes are symbols.
+AffineExpr rejoined(AffineExpr expr) {
+  SmallVector<AffineExpr> addends = addendsOf(expr);
+  for (size_t i = 0; i < addends.size(); ++i) {
+    const auto rest = dividedBy(addends[i], AffineExprKind::Mod);
+    if (!rest)
+      continue;
+    const AffineExpr divided = rest->division.getLHS(), divisor = rest->division.getRHS();
+    const auto [whole, before] = quotientIn(divided);
+    auto* other = llvm::find_if(addends, [&](AffineExpr addend) {
+      const auto quotient = dividedBy(addend, AffineExprKind::FloorDiv);
+      if (!quotient || !sameValue(quotient->factor, divisor * rest->factor))
+        return false;
+      auto [of, by] = quotientIn(quotient->division);
+      return of == whole && sameValue(by, before * divisor);
+    });
+    if (other == addends.end())
+      continue;
+    addends[i] = divided * rest->factor;
+    addends.erase(other);
+    i = size_t(-1);  // a sum that was divided may have quotients of its own
+    addends = addendsOf(llvm::accumulate(addends, getAffineConstantExpr(0, expr.getContext())));
+  }
+  return llvm::accumulate(addends, getAffineConstantExpr(0, expr.getContext()));
+}
+
+}  // namespace
+
 std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   MLIRContext* context = layout.getContext();
   AffineMap simple = simplifyInBounds(layout, sizes);
-  AffineExpr expr = simple.getResult(0);
+  AffineExpr expr = rejoined(simple.getResult(0));
   unsigned dims = layout.getNumDims(), symbols = layout.getNumSymbols();
   SmallVector<AffineExpr> zeros(dims, getAffineConstantExpr(0, context));
   auto at = [&](ArrayRef<AffineExpr> point) { return simplifyAffine(expr.replaceDims(point), dims, symbols); };

@@ -144,6 +144,9 @@ VIEWS_OF_FREE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "repeated once": lambda x, y: (lambda v: (v[:, :1].repeat_interleave(1, 1), v, v[:, :1]))(x % 2.5),
     "expanded": lambda x, y: (lambda v: (v[0], v))(x[:1].clone().expand(3, 6)),
     "what is also written": lambda x, y: (lambda v: (y.copy_(v), v, v.t()))(x.flip(0)),
+    "flattened": lambda x, y: (lambda v: (v, v.flatten(), v[:, None].flatten(1)))(x + 1),
+    "three dimensions flattened": lambda x, y: (lambda v: (v, v.flatten(), v.flatten(1)))(x + y[:, None]),
+    "rows repeated, and written": lambda x, y: (lambda v: (v.unsqueeze(2).neg_(), v))(x.repeat_interleave(2, -2)),
     "written by two": lambda x, y: (lambda v: (y.copy_(v), x.copy_(v.flip(0)), v[0]))(x.flip(0)),
 }
 
