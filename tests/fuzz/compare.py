@@ -17,6 +17,7 @@ import torch
 from execute import Outcome, eager
 from program import Program
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DISTURBED_RUNS = (6, 30)  # the second where something is still wrong after the first
 FACTOR = 6.0  # of what the disturbance changed
@@ -75,7 +76,8 @@ class _Spread:
 
     def of(self, place: tuple[int, str, int], count: int) -> list[Tensor]:
         if not self._runs:
-            self._others = [run for run in (_in_double(self._program), _without_last_bits(self._program)) if run]
+            others = _in_double(self._program), _without_last_bits(self._program), _by_other_kernels(self._program)
+            self._others = [run for run in others if run]
         self._runs += [_disturbed(self._program, seed) for seed in range(len(self._runs), count)]
         call, name, number = place
         found = []
@@ -282,6 +284,15 @@ def _without_last_bits(program: Program) -> list[Outcome]:
         return _scaled(result, (~result.isfinite() | (size > least)).to(result.dtype))
 
     return eager(program, wrap, lambda inputs: inputs) if norms or powers else []
+
+
+def _by_other_kernels(program: Program) -> list[Outcome]:
+    """Of attention and convolutions eager has several kernels, which agree on numbers alone: one leaves out a NaN, or padding times
+    infinity, that another multiplies."""
+    if not re.search(r"scaled_dot_product_attention\(|F\.conv", program.function_source()):
+        return []
+    with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+        return eager(program, None, lambda inputs: inputs)
 
 
 def _last_bit(arguments: list[Any]) -> float:

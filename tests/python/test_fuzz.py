@@ -14,10 +14,15 @@ from typing import Any
 
 import pytest
 import run
+import torch
 from columns import BY_NAME, COLUMNS
+from compare import differences
+from execute import eager
 from pool import TimeIsUp, Worker
+from program import Input, Program, Step
 from run import Run
 from summary import summary
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from zefuse import cache
 
@@ -181,3 +186,28 @@ def test_what_a_program_does_not_determine_is_no_finding() -> None:
     expected = float(torch.special.log_ndtr(torch.tensor(1e-9)))
     assert not found(pair, steps, (0,), expected + 3e-7, "subclass")
     assert found(pair, steps, (0,), expected + 3e-5, "subclass") == ["value"] * 2
+
+
+def test_what_eagers_kernels_of_attention_disagree_on_is_undetermined() -> None:
+    """A NaN among the keys that the mask leaves out: it is a score of every row in one of eager's kernels, not in the other."""
+    text = "torch.tensor([1.0, -1.0, 2.0, float('nan')]).reshape(1, 1, 4, 1)"
+    ones = "torch.ones_like({0})"
+    program = Program(
+        column="direct",
+        sizes=[{}],
+        inputs=[Input("x0", text, 0)],
+        steps=[Step("v0", f"F.scaled_dot_product_attention({ones}, {{0}}, {ones}, is_causal=True)", ["x0"])],
+        outputs=["v0"],
+        settings={},
+    )
+    expected, actual = eager(program), eager(program)
+    result = expected[0].outputs[0]
+    with sdpa_kernel(SDPBackend.MATH):
+        other = eager(program)[0].outputs[0]
+    assert (result.isnan() != other.isnan()).any()
+    actual[0].outputs = [other]
+    assert differences(program, expected, actual) == []
+    finite = Program(**{**vars(program), "inputs": [Input("x0", text.replace("float('nan')", "3.0"), 0)]})
+    expected, actual = eager(finite), eager(finite)
+    actual[0].outputs[0][..., 0, 0] = torch.nan
+    assert [found.kind for found in differences(finite, expected, actual)] == ["nan"]
