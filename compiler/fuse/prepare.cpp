@@ -37,11 +37,24 @@ void copiesToViews(func::FuncOp graph) {
   }
 }
 
+/// In whose memory a value lies: that of a view which ATen makes (as another dtype, as_strided) is its operand's.
+Value memoryOf(Value value) {
+  for (;;) {
+    value = throughViews(value);
+    Operation* made = value.getDefiningOp();
+    auto views = made ? made->getAttrOfType<IntegerAttr>("zefuse.views") : IntegerAttr();
+    if (!views)
+      return value;
+    value = made->getOperand(unsigned(views.getInt()));
+  }
+}
+
 /// Outputs that share memory in eager, not an argument's, and that are views of one value here, placed alike.
 struct Sharing {
   Attribute storage;
   Value source;
   SmallVector<OutputPlace> outputs;
+  bool leaves = false;  // an argument's storage after all, beyond the argument
 };
 
 SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
@@ -64,7 +77,7 @@ SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
              });
     });
     if (it == found.end()) {
-      found.push_back({storage, source, {}});
+      found.push_back({storage, source, {}, entry.contains("leaves")});
       it = std::prev(found.end());
     }
     it->outputs.push_back(place);
@@ -118,11 +131,15 @@ bool liesIn(Value value, const Sharing& sharing) {
 /// not yet composed: which value they share is seen.
 void ownMemory(func::FuncOp graph) {
   DenseSet<Value> owned;
+  DenseMap<Value, Attribute> storages;  // which of eager's a value's memory is
   for (const Sharing& sharing : sharingOutputs(graph)) {
     // What is free is made again for each of its readers.
     const bool made_again = sharing.outputs.size() > 1 && isFree(sharing.source.getDefiningOp());
-    if (isa<BlockArgument>(sharing.source) || !owned.insert(sharing.source).second || made_again ||
-        !liesIn(sharing.source, sharing))
+    const Value memory = memoryOf(sharing.source);
+    const bool taken = isa<BlockArgument>(memory)
+                           ? !sharing.leaves || memory == sharing.source
+                           : storages.try_emplace(memory, sharing.storage).first->second != sharing.storage;
+    if (taken || !owned.insert(sharing.source).second || made_again || !liesIn(sharing.source, sharing))
       giveMemory(sharing);
   }
 }

@@ -1,5 +1,6 @@
 #include "compiler/import/fallback.h"
 
+#include "compiler/import/storage.h"
 #include "lowering/dialect/Zefuse.h"
 
 using namespace mlir;
@@ -25,6 +26,8 @@ public:
                              b_.getStringAttr(reason_), node_.ordered, node_.schema->random, DenseI64ArrayAttr());
     if (static_cast<int64_t>(result_positions_.size()) != num_results_)
       op.setResultPositions(result_positions_);
+    if (std::optional<unsigned> viewed = viewedBy(node_))
+      op->setDiscardableAttr("zefuse.views", b_.getI64IntegerAttr(numbers_.at(*viewed)));
     Values results(num_results_);
     for (auto [position, value] : llvm::zip(result_positions_, op.getResults()))
       results[position] = value;

@@ -258,6 +258,8 @@ GraphIdentity identify(ModuleOp original) {
     std::string text = textOf(cast<RankedTensorType>(replacer.replace(result.getType())), mapOf("strides"));
     if (entry.contains("any_strides"))
       text += " or others";
+    if (entry.contains("leaves"))
+      text += " beyond an input";
     if (auto written = entry.getAs<IntegerAttr>("written")) {
       auto known = place.find(written.getInt());
       text += " into input " + (known == place.end() ? "none" : std::to_string(known->second));

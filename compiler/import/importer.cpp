@@ -490,6 +490,8 @@ private:
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
           entry.append("offset", mapOf(AffineExpr(node.meta.tensor.offset)));
+          if (base.kind == Node::Kind::input || base.kind == Node::Kind::constant)
+            entry.append("leaves", b_.getUnitAttr());
           if (llvm::is_contained(graph_.any_strides, number))
             entry.append("any_strides", b_.getUnitAttr());
         }

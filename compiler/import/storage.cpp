@@ -8,12 +8,10 @@
 using namespace mlir;
 
 namespace zefuse {
-namespace {
 using fx::Argument;
 using fx::Node;
 
-// The node that a call's results are views of.
-std::optional<unsigned> viewed(const Node& node) {
+std::optional<unsigned> viewedBy(const Node& node) {
   static const llvm::StringRef maybe[] = {"aten.contiguous.default", "aten.reshape.default", "aten.reshape_as.default",
                                           "aten.flatten.using_ints", "aten.ravel.default"};
   if (node.kind != Node::Kind::call || node.schema->view_of < 0 || llvm::is_contained(maybe, node.schema->target) ||
@@ -23,12 +21,10 @@ std::optional<unsigned> viewed(const Node& node) {
   return node.arguments[node.schema->view_of].node;
 }
 
-}  // namespace
-
 unsigned storageOf(const fx::Graph& graph, unsigned index) {
   for (;;) {
     const Node& node = graph.nodes[index];
-    const std::optional<unsigned> next = node.kind == Node::Kind::getitem ? node.source : viewed(node);
+    const std::optional<unsigned> next = node.kind == Node::Kind::getitem ? node.source : viewedBy(node);
     if (!next)
       return index;
     index = *next;
@@ -39,7 +35,7 @@ unsigned tensorBehind(const fx::Graph& graph, unsigned index) {
   for (;;) {
     const Node& node = graph.nodes[index];
     const bool item = node.kind == Node::Kind::getitem;
-    const std::optional<unsigned> next = viewed(item ? graph.nodes[node.source] : node);
+    const std::optional<unsigned> next = viewedBy(item ? graph.nodes[node.source] : node);
     if (!next || graph.nodes[*next].meta.tensor.dtype != node.meta.tensor.dtype)
       return index;
     index = *next;
@@ -51,7 +47,7 @@ bool hasAsStrided(const fx::Graph& graph, unsigned index) {
     const Node& node = graph.nodes[index];
     if (node.kind == Node::Kind::call && node.schema->target == "aten.as_strided.default")
       return true;
-    const std::optional<unsigned> next = node.kind == Node::Kind::getitem ? node.source : viewed(node);
+    const std::optional<unsigned> next = node.kind == Node::Kind::getitem ? node.source : viewedBy(node);
     if (!next)
       return false;
     index = *next;

@@ -1,9 +1,14 @@
 // In whose memory a node's value lies, by the operators' schemas, and where in it: what as_strided and aliases need.
 #pragma once
 
+#include <optional>
+
 #include "compiler/import/fx_graph.h"
 
 namespace zefuse {
+
+// The node that a call's results are views of, if they are.
+std::optional<unsigned> viewedBy(const fx::Node& node);
 
 // The node whose memory a node's value lies in. Operators that copy when they must (contiguous, reshape, to) count as
 // copies: functional graphs have none of them.

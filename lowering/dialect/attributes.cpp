@@ -158,6 +158,12 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   }
   if (name == "output")
     return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
+  if (name == "views") {  // of what ATen makes: the operand in whose memory the results lie
+    auto operand = dyn_cast<IntegerAttr>(value);
+    if (!isa<AtenOp>(op) || !operand || operand.getInt() < 0 || operand.getInt() >= op->getNumOperands())
+      return diagnose() << "is a number of an operand, of a zefuse.aten";
+    return success();
+  }
   if (name == "late" || name == "beyond_source" || name == "few_results" || name == "with_slices" ||
       name == "kept_copy" || name == "kept_weights" || name == "tf32_products" || name == "tf32_convolutions")
     return isa<UnitAttr>(value) ? success() : LogicalResult(diagnose() << "has no value");

@@ -200,6 +200,9 @@ FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "windows of one": lambda x: F.unfold(x[None, None], (1, 1)),
     "explicit copy": lambda x: x.to(torch.float32, copy=True),
     "clone of a slice": lambda x: x[:, 1:].clone(),
+    "clone as another dtype": lambda x: x.view(torch.int32).clone(),
+    "flip of one row as another dtype": lambda x: x.view(torch.int32).flip(0),
+    "part of that": lambda x: x.view(torch.int32).clone()[:, 1:],
 }
 
 
@@ -212,6 +215,15 @@ def test_fresh_outputs_share_nothing(name: str, dynamic: bool) -> None:
     torch.testing.assert_close(mine, FRESH[name](x))
     storages = {tensor.untyped_storage().data_ptr() for tensor in (x, mine, of_double, double)}
     assert len(storages) == 4
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_copy_of_what_as_strided_reads_is_not_the_input(dynamic: bool) -> None:
+    function = lambda x: (lambda v: (v.clone(), v[1:].clone(), v + 1))(x.as_strided((5,), (1,), 0))  # noqa: E731
+    x = torch.arange(24.0)[::2]
+    actual = zefuse(function, dynamic=dynamic)(x)
+    torch.testing.assert_close(actual, function(x))
+    assert len({tensor.untyped_storage().data_ptr() for tensor in (x, *actual)}) == 4
 
 
 @pytest.mark.parametrize(
