@@ -63,6 +63,9 @@ bool isReadAfter(Value value, Operation* op) {
   return llvm::any_of(value.getUsers(), [&](Operation* user) {
     if (auto view = dyn_cast<ViewOp>(user))
       return isReadAfter(view, op);
+    if (user->hasAttr("zefuse.views") &&  // made by ATen, maybe before
+        llvm::any_of(user->getResults(), [&](Value view) { return isReadAfter(view, op); }))
+      return true;
     return !isa<func::ReturnOp>(user) && op->isBeforeInBlock(user);
   });
 }

@@ -218,6 +218,20 @@ def test_fresh_outputs_share_nothing(name: str, dynamic: bool) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+def test_a_copy_as_another_dtype_is_made_before_the_input_is_written(dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        copy = x.view(torch.int32).clone()
+        x.add_(1)
+        return copy
+
+    theirs = torch.randn(3, 4)
+    ours = theirs.clone()
+    actual, expected = zefuse(function, dynamic=dynamic)(ours), function(theirs)
+    assert torch.equal(actual, expected)
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_a_copy_of_what_as_strided_reads_is_not_the_input(dynamic: bool) -> None:
     function = lambda x: (lambda v: (v.clone(), v[1:].clone(), v + 1))(x.as_strided((5,), (1,), 0))  # noqa: E731
     x = torch.arange(24.0)[::2]
