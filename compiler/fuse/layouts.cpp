@@ -284,6 +284,13 @@ private:
     return reader.view.isIdentity() && llvm::equal(reader.sizes, shapeOf(type), sameValue);
   }
 
+  /// Whether the value's rows are contiguous in the layout.
+  bool hasRows(AffineMap layout, RankedTensorType type) {
+    SmallVector<AffineExpr> sizes = shapeOf(type);
+    auto strided = asStrided(layout, sizes);
+    return strided && (isConstant(sizes.back(), 1) || isConstant(strided->strides.back(), 1));
+  }
+
   /// The convolution, alone or in a kernel, whose result's places and channels the value has (a weight's gradient by a
   /// library too, which writes it channels last).
   static ConvolutionOp convolutionOf(Value value, RankedTensorType type) {
@@ -322,10 +329,15 @@ private:
     auto satisfied = [&](AffineMap layout) {
       return llvm::count_if(readers, [&](const Reader& reader) { return accepts(reader, layout); });
     };
+    auto result = dyn_cast<OpResult>(value);
+    auto step = value.getDefiningOp<StepOpInterface>();
+    const bool keeps_rows = step && step.keepsRowsOf(result.getResultNumber());
+    // oneDNN writes a product in any order that a reader wants; attention and recurrences write whole rows only.
+    const bool only_rows = keeps_rows && !isa<MatmulOp, GroupedMatmulOp>(value.getDefiningOp());
     AffineMap best = contiguous;
     int64_t best_count = satisfied(contiguous);
     auto consider = [&](AffineMap layout) {
-      if (best_count == static_cast<int64_t>(readers.size()))
+      if (best_count == static_cast<int64_t>(readers.size()) || (only_rows && !hasRows(layout, type)))
         return;
       if (int64_t count = satisfied(layout); count > best_count) {
         best_count = count;
@@ -346,10 +358,8 @@ private:
       if (reader.exact && readsWhole(reader, type) && isDense(*reader.exact, reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
-    auto result = dyn_cast<OpResult>(value);
-    auto step = value.getDefiningOp<StepOpInterface>();
     // So does a kernel's result that a vendor's library multiplies: columns of odd lengths are slow there.
-    bool product = (step && step.keepsRowsOf(result.getResultNumber())) || readers.size() > others;
+    bool product = keeps_rows || readers.size() > others;
     unsigned rank = type.getRank(), movable = product ? rank - 1 : rank;
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));

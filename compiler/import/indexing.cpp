@@ -107,6 +107,8 @@ Values emitIndex(Op& op) {
     Value index = op.tensorOf(item, "indices");
     if (elementOf(index).isInteger(1))
       op.refuse("a boolean mask as index (the result's size depends on data) is not lowered");
+    if (isConstant(shapeOf(typeOf(self))[position], 0))  // an error also where the result has no elements
+      op.refuse("an index into a dimension of size 0 is not lowered");
     indices[position] = indexTensor(op, index);
     broadcast_rank = std::max(broadcast_rank, rankOf(index));
     first = first < 0 ? position : first;

@@ -128,3 +128,19 @@ def test_errors_at_run_time(name: str, dynamic: bool | None) -> None:
     for wanted in names:
         assert re.search(rf"which reads .*{re.escape(wanted)}", said), said
     call(compiled, good)  # and the next call works
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+def test_an_index_into_nothing(dynamic: bool | None) -> None:
+    """An error although the result has no elements, none that an index without elements takes."""
+
+    def indexed(rows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        return rows[:, :, chosen] * 2
+
+    compiled = torch.compile(indexed, backend="zefuse", fullgraph=True, dynamic=dynamic)
+    compiled(torch.randn(2, 3, 4), torch.tensor([0, 3]))
+    nothing = torch.randn(2, 0, 0)
+    for function in (indexed, compiled):
+        with pytest.raises(IndexError, match="out of bounds for dimension with size 0"):
+            function(nothing, torch.tensor([0, 0]))
+    assert compiled(nothing, torch.zeros(0, dtype=torch.int64)).shape == (2, 0, 0)

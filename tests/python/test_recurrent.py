@@ -74,6 +74,22 @@ def test_without_a_batch(kind: str) -> None:
     compare(KINDS[kind](5, 8), (torch.randn(6, 5),), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_read_by_a_convolution(kind: str) -> None:
+    """It would have steps' results with their channels innermost, which steps do not write."""
+
+    class Read(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps, self.convolution = KINDS[kind](9, 4), nn.Conv1d(16, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.convolution(self.steps(x)[0])
+
+    torch.manual_seed(0)
+    compare(Read(), (torch.randn(7, 16, 9),), rtol=1e-5, atol=1e-5)
+
+
 def test_steps_are_one_call_however_many() -> None:
     """Unrolled, each step would be a product and a kernel."""
     torch.manual_seed(0)
