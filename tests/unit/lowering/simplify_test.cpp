@@ -28,13 +28,13 @@ int64_t valueOf(AffineExpr expr, ArrayRef<int64_t> at) {
     return at[dims + symbol.getPosition()];
   auto binary = cast<AffineBinaryOpExpr>(expr);
   const int64_t a = valueOf(binary.getLHS(), at), b = valueOf(binary.getRHS(), at);
-  const int64_t rest = b == 0 ? 0 : (a % b + b) % b;
+  const int64_t rest = b == 0 ? 0 : (a % b + b) % b, quotient = b == 0 ? 0 : (a - rest) / b;
   switch (expr.getKind()) {
   case AffineExprKind::Add: return a + b;
   case AffineExprKind::Mul: return a * b;
   case AffineExprKind::Mod: return rest;
-  case AffineExprKind::FloorDiv: return (a - rest) / b;
-  default: return (a - rest) / b + (rest != 0);
+  case AffineExprKind::FloorDiv: return quotient;
+  default: return quotient + (rest != 0);
   }
 }
 
