@@ -27,6 +27,12 @@ KNOWN: list[Known] = [
         r"at .* eager nan|eager -?inf",
     ),
     Known(
+        "the same, seen in the place of the first NaN",
+        r".*value",
+        r"F\.conv[12]d\(.*padding=[1-9][\s\S]*\.arg(max|min)\(",
+        r"int64",
+    ),
+    Known(
         "oneDNN's products of bf16 go by pairs of channels: of an odd number, the last meets the next position's infinity, times zero",
         r".*nan",
         r"bfloat16[\s\S]*F\.conv[12]d\(",
@@ -243,6 +249,12 @@ KNOWN: list[Known] = [
         r"expand[\s\S]*(layer|group|batch|instance)_norm\(",
     ),
     Known(
+        "the same of groups of one element, which are exactly equal to their mean here, divided by their norm: 0 by 0",
+        r".*nan",
+        r"group_norm\([\s\S]*normalize\(",
+        r"at .* nan, eager -?[0-9.]+",
+    ),
+    Known(
         "the gradient of a group of one element normalised, which is what is left of sums that cancel: eager's is exactly 0",
         r"gradient.*value",
         r"(layer|group|instance)_norm\(",
@@ -252,6 +264,12 @@ KNOWN: list[Known] = [
         "a normalisation with a weight that is infinite: eager multiplies the mean and the value by it and subtracts",
         r".*nan",
         r"inf[\s\S]*(batch|group|instance)_norm\(",
+        r"at .* -?inf, eager nan",
+    ),
+    Known(
+        "the same with a weight that becomes infinite: a logarithm of zero",
+        r".*nan",
+        r"(xlogy|\blog\w*|logit)\([\s\S]*(batch|group|instance)_norm\(",
         r"at .* -?inf, eager nan",
     ),
     Known(
@@ -341,6 +359,12 @@ KNOWN: list[Known] = [
         r".*value",
         r"\.view\(torch\.u?int[\s\S]*(sum|mean)\(",
         r"; u?int",
+    ),
+    Known(
+        "the bits of a NaN of 16 bits, seen as a number of the other such type",
+        r".*nan",
+        r"(log|sqrt|asin|acos)\([\s\S]*\.view\(torch\.(bfloat16|float16)\)",
+        r"at .* -?[0-9.]+e\+3[78], eager nan|at .* nan, eager -?[0-9.]+e\+3[78]",
     ),
     Known(
         "which NaN it is that a sort gives, seen in its bits: ours is that of all ones",
