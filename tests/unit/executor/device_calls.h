@@ -68,13 +68,6 @@ private:
 
 inline std::vector<float> filled(float value) { return std::vector<float>(24, value); }
 
-// A step that adds `count` elements.
-inline void addStep(PlanBuilder& b, uint32_t x, uint32_t y, uint32_t out, uint32_t count) {
-  plan::LaunchT step = launch(b, "add", {x, y, out}, count);
-  step.symbols = {count};
-  b.step(std::move(step));
-}
-
 // x += y; out = x + p, with a parameter p.
 inline PlanBuilder addsInPlace() {
   PlanBuilder b;

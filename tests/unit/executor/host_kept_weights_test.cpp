@@ -9,35 +9,13 @@
 namespace zefuse {
 namespace {
 
+using test::addStep;
+using test::addsToDerived;
 using test::HostTensor;
-using test::launch;
 using test::OutputMemory;
 using test::PlanBuilder;
 
 constexpr size_t derived_steps = 2;
-
-void addStep(PlanBuilder& b, uint32_t x, uint32_t y, uint32_t out, uint32_t count) {
-  plan::LaunchT step = launch(b, "add", {x, y, out}, count);
-  step.symbols = {count};
-  b.step(std::move(step));
-}
-
-// t = p + q; u = t + p; out = x + u, of n elements, with parameters p and q.
-PlanBuilder addsToDerived(int64_t n, bool kept = true) {
-  PlanBuilder b;
-  b.plan.kept_weights = kept;
-  const uint32_t size = b.constant(n);
-  const uint32_t x = b.tensorInput("x", plan::DType::f32, {size});
-  const uint32_t p = b.tensorInput("p", plan::DType::f32, {size}, plan::InputKind::parameter);
-  const uint32_t q = b.tensorInput("q", plan::DType::f32, {size}, plan::InputKind::parameter);
-  const uint32_t t = b.arenaTensor(plan::DType::f32, {size}, 0, 1);
-  const uint32_t u = b.arenaTensor(plan::DType::f32, {size}, 1, 2);
-  const uint32_t out = b.outputTensor(plan::DType::f32, {size});
-  addStep(b, p, q, t, size);
-  addStep(b, t, p, u, size);
-  addStep(b, x, u, out, size);
-  return b;
-}
 
 std::vector<float> filled(int64_t n, float value) { return std::vector<float>(size_t(n), value); }
 

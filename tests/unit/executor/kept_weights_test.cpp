@@ -5,6 +5,7 @@ namespace zefuse {
 namespace {
 
 using test::addStep;
+using test::addsToDerived;
 using test::create;
 using test::DeviceFloats;
 using test::filled;
@@ -16,23 +17,6 @@ constexpr size_t derived_steps = 2;
 
 // A device in the host's memory keeps nothing.
 bool ownMemory() { return !(*executor::DeviceContext::open("gpu:0"))->hostCopies(); }
-
-// t = p + q; u = t + p; out = x + u, with parameters p and q.
-PlanBuilder addsToDerived(bool kept = true) {
-  PlanBuilder b;
-  b.plan.kept_weights = kept;
-  const uint32_t n = b.constant(24);
-  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
-  const uint32_t p = b.tensorInput("p", plan::DType::f32, {n}, plan::InputKind::parameter);
-  const uint32_t q = b.tensorInput("q", plan::DType::f32, {n}, plan::InputKind::parameter);
-  const uint32_t t = b.arenaTensor(plan::DType::f32, {n}, 0, 1);
-  const uint32_t u = b.arenaTensor(plan::DType::f32, {n}, 1, 2);
-  const uint32_t out = b.outputTensor(plan::DType::f32, {n});
-  addStep(b, p, q, t, n);
-  addStep(b, t, p, u, n);
-  addStep(b, x, u, out, n);
-  return b;
-}
 
 // Parameters of 1 and 10, in memory of their own on the GPU.
 struct Calls {
@@ -73,7 +57,7 @@ struct Calls {
 TEST(KeptWeights, AreMadeOnce) {
   if (!ownMemory())
     GTEST_SKIP() << "the device keeps nothing";
-  Calls calls(addsToDerived());
+  Calls calls(addsToDerived(24));
   for (int call = 0; call < 6; ++call)  // the later ones are replayed
     EXPECT_EQ(calls.call(), 112);
   const ExecutionCounters counters = calls.executable->counters();
@@ -86,7 +70,7 @@ TEST(KeptWeights, AreMadeOnce) {
 TEST(KeptWeights, AnotherVersionStorageOrAddressMakesThemAnew) {
   if (!ownMemory())
     GTEST_SKIP() << "the device keeps nothing";
-  Calls calls(addsToDerived());
+  Calls calls(addsToDerived(24));
   for (int call = 0; call < 4; ++call)
     EXPECT_EQ(calls.call(), 112);
   calls.derived();
@@ -114,7 +98,7 @@ TEST(KeptWeights, AnotherVersionStorageOrAddressMakesThemAnew) {
 TEST(KeptWeights, OfMemoryThatNobodyKnowsNothingIsKept) {
   if (!ownMemory())
     GTEST_SKIP() << "the device keeps nothing";
-  Calls calls(addsToDerived());
+  Calls calls(addsToDerived(24));
   calls.storage = 0;
   for (int call = 0; call < 5; ++call) {
     calls.p.write(filled(float(call)));
@@ -133,7 +117,7 @@ TEST(KeptWeights, OfMemoryThatNobodyKnowsNothingIsKept) {
 }
 
 TEST(KeptWeights, APlanThatDoesNotSaySoKeepsNothing) {
-  Calls calls(addsToDerived(false));
+  Calls calls(addsToDerived(24, false));
   for (int call = 0; call < 4; ++call) {
     calls.p.write(filled(float(call)));
     EXPECT_EQ(calls.call(), 110 + 2 * float(call));
@@ -144,7 +128,7 @@ TEST(KeptWeights, APlanThatDoesNotSaySoKeepsNothing) {
 TEST(KeptWeights, AnotherStreamMakesThemAnew) {
   if (!ownMemory())
     GTEST_SKIP() << "the device keeps nothing";
-  Calls calls(addsToDerived(), true);
+  Calls calls(addsToDerived(24), true);
   int streams[2];
   for (int call = 0; call < 8; ++call) {
     calls.stream = &streams[call / 4];
@@ -154,7 +138,7 @@ TEST(KeptWeights, AnotherStreamMakesThemAnew) {
 }
 
 TEST(KeptWeights, ParametersOnTheHost) {
-  PlanBuilder b = addsToDerived();
+  PlanBuilder b = addsToDerived(24);
   auto executable = create(b);
   ASSERT_TRUE(executable.ok()) << executable.status().toString();
   HostTensor p = HostTensor::f32({24}, filled(1)), q = HostTensor::f32({24}, filled(10)),
@@ -173,7 +157,7 @@ TEST(KeptWeights, ParametersOnTheHost) {
 // A step that writes part of what is kept, and a parameter that the plan writes.
 TEST(KeptWeights, WhatOtherStepsWriteIsNotKept) {
   for (const bool written : {false, true}) {
-    PlanBuilder b = addsToDerived();
+    PlanBuilder b = addsToDerived(24);
     const uint32_t n = b.constant(24);
     if (written) {
       b.plan.inputs[2]->written = true;
