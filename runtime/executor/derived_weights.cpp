@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "common/plan/dtype.h"
+
 namespace zefuse::executor {
 
 uint64_t fingerprint(const void* data, size_t bytes) {
@@ -38,6 +40,14 @@ uint64_t fingerprint(const void* data, size_t bytes) {
   for (uint64_t lane : lanes)
     hash = (std::rotl(hash, 17) ^ lane) * odd;
   return hash ^ hash >> 32;
+}
+
+size_t bytesOf(const TensorRef& tensor, const BoundInput& shape) {
+  return size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(tensor.dtype);
+}
+
+WeightStamp stampOf(const TensorRef& tensor, const BoundInput& shape, uint64_t generation) {
+  return {tensor.data, tensor.version, fingerprint(tensor.data, bytesOf(tensor, shape)), generation};
 }
 
 std::shared_ptr<DerivedWeights::Entry>

@@ -22,6 +22,11 @@ namespace zefuse::executor {
 // small.
 uint64_t fingerprint(const void* data, size_t bytes);
 
+// Bytes from a parameter's first element to its last, and by what it is known to be fresh. `generation`: of what keeps
+// copies of it.
+size_t bytesOf(const TensorRef& tensor, const BoundInput& shape);
+WeightStamp stampOf(const TensorRef& tensor, const BoundInput& shape, uint64_t generation);
+
 struct PackedWeight {
   WeightStamp stamp;
   HostMemory memory;

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "common/base/buffer_alignment.h"
-#include "common/plan/dtype.h"
 #include "runtime/executor/derived_weights.h"
 #include "runtime/executor/device_side.h"
 
@@ -78,10 +77,8 @@ Status DeviceSide::makeResident(uint32_t buffer) {
   const uint32_t number = program_.plan.buffers[buffer]->index;
   const TensorRef& tensor = inputs_[number].tensor;
   const BoundInput& shape = binding_->inputs[number];
-  const size_t bytes =
-      size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(program_.plan.inputs[number]->dtype);
-  const WeightStamp stamp{tensor.data, tensor.version, fingerprint(tensor.data, bytes),
-                          shared_.device->parameters().generation()};
+  const size_t bytes = bytesOf(tensor, shape);
+  const WeightStamp stamp = stampOf(tensor, shape, shared_.device->parameters().generation());
   std::shared_ptr<const ResidentParameter>& mine = resident_[number];
   if (!mine || mine->stamp != stamp || mine->bytes < bytes) {
     mine.reset();

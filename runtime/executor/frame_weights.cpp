@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/plan/dtype.h"
 #include "common/plan/recurrence.h"
 #include "runtime/executor/frame.h"
 #include "runtime/onednn/team.h"
@@ -33,11 +32,7 @@ WeightStamp Frame::stampOf(const BoundLibraryCall& bound, std::span<const CallIn
   if (bound.packed_kept >= 0)
     return {base_[size_t(bound.packed_kept)], kept_->number(), 0, generation};
   const size_t number = size_t(bound.packed_input);
-  const TensorRef& weight = inputs[number].tensor;
-  const BoundInput& shape = binding_->inputs[number];
-  const size_t bytes =
-      size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(shared_.program.plan.inputs[number]->dtype);
-  return {weight.data, weight.version, fingerprint(weight.data, bytes), generation};
+  return executor::stampOf(inputs[number].tensor, binding_->inputs[number], generation);
 }
 
 Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "common/plan/dtype.h"
 #include "runtime/executor/derived_weights.h"
 
 namespace zefuse::executor {
@@ -22,12 +21,8 @@ KeptWeights::Use KeptWeights::begin(std::span<const CallInput> inputs, const Bin
   if (binding.kept.bytes == 0)
     return Use::none;
   now_.clear();
-  for (uint32_t number : parameters_) {
-    const TensorRef& tensor = inputs[number].tensor;
-    const BoundInput& shape = binding.inputs[number];
-    const size_t bytes = size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(tensor.dtype);
-    now_.push_back({tensor.data, tensor.version, fingerprint(tensor.data, bytes), generation});
-  }
+  for (uint32_t number : parameters_)
+    now_.push_back(stampOf(inputs[number].tensor, binding.inputs[number], generation));
   if (is_made_ && now_ == made_of_)
     return Use::reuse;
   const bool again = now_ == last_;
