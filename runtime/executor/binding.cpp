@@ -10,10 +10,12 @@
 #include "runtime/executor/library_calls.h"
 #include "runtime/executor/library_convolutions.h"
 #include "runtime/executor/library_products.h"
+#include "runtime/onednn/team.h"
 
 namespace zefuse::executor {
 namespace {
 
+constexpr double grain_nanoseconds = 1500;  // what lowering counts as one (schedule/core/context.cpp, min_group_cost)
 constexpr int64_t max_bytes = int64_t(1) << 47;  // the address space of a process
 
 class Binder {
@@ -279,7 +281,8 @@ private:
       return {Code::invalid_argument, "the extent is " + std::to_string(*extent)};
     const int64_t groups = *extent / launch.grain + (*extent % launch.grain != 0);
     if (launch.distribution == plan::Distribution::chunked) {
-      bound.groups = *extent == 0 ? 0 : uint32_t(std::clamp<int64_t>(groups, 1, std::max(1, binding_.threads)));
+      const int threads = onednn::threadsWorth(double(groups) * grain_nanoseconds, std::max(1, binding_.threads));
+      bound.groups = *extent == 0 ? 0 : uint32_t(std::clamp<int64_t>(groups, 1, threads));
     } else {
       if (groups > INT32_MAX)
         return {Code::unsupported, std::to_string(groups) + " work-groups in one launch"};

@@ -8,6 +8,7 @@
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
+#include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
 
@@ -80,6 +81,24 @@ bool worthNarrowing(const TensorDesc& a, const TensorDesc& b, bool pack_b) {
   constexpr double copy = 64, least = 1 << 17;
   const double m = double(a.sizes[a.sizes.size() - 2]), k = double(a.sizes.back()), n = double(b.sizes.back());
   return k >= 32 && m * n * k >= least && m * n >= copy * (m + (pack_b ? 0 : n));
+}
+
+// How long one thread takes: as it multiplies (MACs a nanosecond on a Xeon with AMX, on a Zen 5 without, both of f32) or
+// reads. Batches of small products are slower.
+double nanoseconds(const MatmulDesc& desc) {
+  const bool narrow = desc.a.dtype != DType::f32 || desc.fpmath == FpMath::bf16;
+  const Bf16Products narrow_products = bf16Products();
+  double rate = 80;
+  if (desc.out.sizes.size() > 2)
+    rate = 40;
+  else if (narrow && narrow_products != Bf16Products::none)
+    rate = narrow_products == Bf16Products::of_f32_too ? 500 : 150;
+  const double products = double(elements(desc.out.sizes)) * double(desc.a.sizes.back());
+  constexpr double bytes_per_nanosecond = 20;
+  double bytes = 0;
+  for (const TensorDesc* each : {&desc.a, &desc.b, &desc.out})
+    bytes += double(bytesOf(*each));
+  return std::max(products / rate, bytes / bytes_per_nanosecond);
 }
 
 // The same order in memory, without gaps.
@@ -302,6 +321,8 @@ Result<std::shared_ptr<const Matmul>> PreparedMatmul::build(const MatmulDesc& de
     return std::shared_ptr<const Matmul>(std::move(self));
   }
   self->no_inner_ = desc.a.sizes.back() == 0;
+  sequence.one_thread = threadsWorth(nanoseconds(desc), maxThreads()) == 1;
+  const OneThread alone(sequence.one_thread);
 
   Status status = guarded(sequence.text, [&]() -> Status {
     const WithoutFork without_fork;  // oneDNN's caches have locks of their own, and promises that this thread keeps

@@ -9,6 +9,7 @@
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/strided_copy.h"
+#include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
 
@@ -224,6 +225,7 @@ Status Sequence::packB(const void* b, void* packed) const {
 Status Sequence::run(const Primitive::Arguments& call) const {
   if (empty)
     return Status();
+  const OneThread alone(one_thread);
   return guarded(text, [&]() -> Status {
     std::unique_ptr<Handles> handles(spare_.exchange(nullptr));
     if (!handles)

@@ -66,6 +66,7 @@ public:
   size_t post_ops = 0;                   // of the descriptor
   float alpha = 1;                       // slotAlpha
   bool empty = false;                    // no elements in out
+  bool one_thread = false;               // too little work for a team: prepared and run without one
   std::optional<TensorDesc> zero_first;  // out begins as zeros
   std::vector<PrimitiveStep> steps;
   std::optional<size_t> weights_offset;  // slotWeights in scratch; without: what packB made

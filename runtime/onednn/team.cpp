@@ -45,6 +45,12 @@ int maxThreads() { return omp_get_max_threads(); }
 
 void setMaxThreads(int threads) { omp_set_num_threads(threads); }
 
+int threadsWorth(double nanoseconds, int threads) {
+  // Waking a team and waiting for its last thread.
+  constexpr double region = 500, of_thread = 200;
+  return nanoseconds * (threads - 1) > (region + of_thread * threads) * threads ? threads : 1;
+}
+
 void togetherOverTeam(int64_t wanted, const std::function<void(int64_t, int64_t)>& body) {
   const int threads = maxThreads();
   if (threads <= 1 || wanted <= 1) {

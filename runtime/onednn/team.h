@@ -11,6 +11,27 @@ namespace zefuse::onednn {
 ZEFUSE_API int maxThreads();
 ZEFUSE_API void setMaxThreads(int threads);  // of the calling thread only
 
+// How many of `threads` threads work should have that takes one of them so long: all or one. A region always has the
+// whole team (togetherOverTeam says why), so it costs more the more threads there are, also those with nothing to do.
+ZEFUSE_API int threadsWorth(double nanoseconds, int threads);
+
+// While it lives, regions that the calling thread opens have one thread: oneDNN's, too.
+class OneThread {
+public:
+  explicit OneThread(bool wanted) : before_(wanted ? maxThreads() : 1) {
+    if (before_ > 1)
+      setMaxThreads(1);
+  }
+  ~OneThread() {
+    if (before_ > 1)
+      setMaxThreads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+
+private:
+  const int before_;
+};
+
 // body(begin, end) over [0, count), in as many parts as the team has threads and `grain` (the least
 // count worth a thread) allows. What `body` throws first is thrown here, once all parts have ended.
 void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
