@@ -83,8 +83,8 @@ bool worthNarrowing(const TensorDesc& a, const TensorDesc& b, bool pack_b) {
   return k >= 32 && m * n * k >= least && m * n >= copy * (m + (pack_b ? 0 : n));
 }
 
-// How long one thread takes: as it multiplies (MACs a nanosecond on a Xeon with AMX, on a Zen 5 without, both of f32) or
-// reads. Batches of small products are slower.
+// How long one thread takes: as it multiplies (MACs a nanosecond on a Xeon with AMX, on a Zen 5 without, both of f32)
+// or reads. Batches of small products are slower.
 double nanoseconds(const MatmulDesc& desc) {
   const bool narrow = desc.a.dtype != DType::f32 || desc.fpmath == FpMath::bf16;
   const Bf16Products narrow_products = bf16Products();

@@ -135,8 +135,6 @@ void copyAll(const TensorDesc& from, const void* source, const TensorDesc& to, v
   if (width == 0 || count == 0)
     return;
   int64_t grain = std::max<int64_t>(1, 16384 / width);
-  constexpr double per_nanosecond = 2;
-  const OneThread alone(threadsWorth(double(count) * double(width) / per_nanosecond, maxThreads()) == 1);
   overTeam(count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       auto [source_offset, target_offset] = rowOffsets(rows, row);

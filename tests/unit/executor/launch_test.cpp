@@ -10,6 +10,7 @@
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/kernels.h"
 #include "tests/unit/little_memory.h"
+#include "tests/unit/regions.h"
 
 namespace zefuse {
 namespace {
@@ -88,6 +89,35 @@ TEST(Launch, ChunksFollowSizesAndThreads) {
   }
   onednn::setMaxThreads(before);
   EXPECT_EQ(executable->counters().launches, 18u);  // none for extent 0
+}
+
+TEST(Launch, WakesNoLargeTeamForLittleWork) {
+  PlanBuilder b;
+  const uint32_t s0 = b.symbol("s0", 0, 0);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {s0});
+  const uint32_t y = b.tensorInput("y", plan::DType::f32, {s0});
+  const uint32_t out = b.outputTensor(plan::DType::f32, {s0});
+  plan::LaunchT add = launch(b, "add", {x, y, out}, s0, 7);
+  add.symbols = {s0};
+  b.step(std::move(add));
+  auto executable = create(b);
+  const int before = onednn::maxThreads();
+  auto regions = [&](int64_t count, int threads) {
+    onednn::setMaxThreads(threads);
+    const auto data = ramp(size_t(count));
+    HostTensor x = HostTensor::f32({count}, data), y = HostTensor::f32({count}, data);
+    OutputMemory memory;
+    const CallInput inputs[] = {x.input(), y.input()};
+    EXPECT_TRUE(executable->call(inputs, memory.allocator()).ok());  // the first one prepares
+    const int so_far = zefuse::testing::regionsOpened();
+    EXPECT_TRUE(executable->call(inputs, memory.allocator()).ok());
+    return zefuse::testing::regionsOpened() - so_far;
+  };
+  EXPECT_EQ(regions(7, 2), 0);
+  EXPECT_EQ(regions(35, 2), 1);  // five grains
+  EXPECT_EQ(regions(35, 64), 0);
+  EXPECT_EQ(regions(7000, 16), 1);
+  onednn::setMaxThreads(before);
 }
 
 TEST(Launch, ExactGroups) {
