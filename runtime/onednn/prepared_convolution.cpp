@@ -4,6 +4,7 @@
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
+#include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
 
@@ -297,6 +298,15 @@ bool PreparedConvolution::addWeights(const Plan& plan, Kind kind, std::string& w
   return true;
 }
 
+// How long one thread takes, roughly, by what it multiplies in a nanosecond.
+static double nanoseconds(const ConvolutionDesc& desc) {
+  const bool transposed = desc.kind == ConvolutionKind::transposed, weights = desc.kind == ConvolutionKind::weights;
+  const auto& results = (transposed ? desc.input : weights ? desc.weight : desc.out).sizes;
+  const auto& window = (weights ? desc.out : desc.weight).sizes;
+  const double rate = desc.groups > 1 ? 20 : desc.input.dtype == DType::f32 ? 80 : 300;
+  return double(elements(results)) * double(elements(window)) / double(std::max<int64_t>(window[0], 1)) / rate;
+}
+
 Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const ConvolutionDesc& desc) {
   auto self = std::shared_ptr<PreparedConvolution>(new PreparedConvolution(desc));
   Sequence& sequence = self->sequence_;
@@ -312,6 +322,8 @@ Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const Conv
     sequence.implementation = "zeros";
     return std::shared_ptr<const Convolution>(std::move(self));
   }
+  sequence.one_thread = threadsWorth(nanoseconds(desc), maxThreads()) == 1;
+  const OneThread alone(sequence.one_thread);
   Status status = guarded(sequence.text, [&]() -> Status {
     const WithoutFork without_fork;  // as in prepared_matmul.cpp
     std::string why;
