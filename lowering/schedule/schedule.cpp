@@ -9,6 +9,7 @@
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/cpu/cpu.h"
 #include "lowering/schedule/gpu/gpu.h"
+#include "lowering/schedule/launch_function.h"
 #include "lowering/schedule/ordered/ordered.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -22,38 +23,6 @@ namespace zefuse {
 namespace {
 
 constexpr int64_t unit_worth = 1 << 20;  // of a launch of several parts: what a group's share of one part counts
-
-// The kernel's graph symbols in use, ascending.
-SmallVector<unsigned> symbolsOf(KernelOp kernel) {
-  llvm::SmallBitVector used;
-  auto note = [&](AffineMap map) {
-    for (AffineExpr result : map.getResults())
-      result.walk([&](AffineExpr part) {
-        if (auto symbol = dyn_cast<AffineSymbolExpr>(part)) {
-          if (symbol.getPosition() >= used.size())
-            used.resize(symbol.getPosition() + 1);
-          used.set(symbol.getPosition());
-        }
-      });
-  };
-  auto noteType = [&](Type type) {
-    if (auto tensor = dyn_cast<RankedTensorType>(type))
-      if (auto map = dyn_cast_or_null<AffineMapAttr>(tensor.getEncoding()))
-        note(map.getValue());
-  };
-  for (auto layout : kernel.getLayouts().getAsRange<AffineMapAttr>())
-    note(layout.getValue());
-  for (BlockArgument argument : kernel.getBody().getArguments())
-    noteType(argument.getType());
-  kernel.getBody().walk([&](Operation* op) {
-    for (Type type : op->getResultTypes())
-      noteType(type);
-    for (NamedAttribute attribute : op->getAttrs())
-      if (auto map = dyn_cast<AffineMapAttr>(attribute.getValue()))
-        note(map.getValue());
-  });
-  return llvm::to_vector(used.set_bits());
-}
 
 // An operation that makes or takes elements of such a type; null: none does.
 Operation* firstOfType(Block& body, llvm::function_ref<bool(Type)> wanted) {
@@ -171,15 +140,99 @@ std::optional<Refusal> analyseParts(KernelOp kernel, ArrayRef<AffineMap> layouts
   return std::nullopt;
 }
 
-// Equal checks under one number.
-void numberChecks(KernelOp kernel, LoweredKernel& launch, Evaluator::Arguments& arguments) {
-  kernel.getBody().walk([&](CheckedIndexOp op) {
-    auto same = llvm::find_if(launch.checks, [&](const KernelCheck& check) {
-      return check.error == op.getError() && check.message == op.getMessage();
-    });
-    arguments.checks[op] = same - launch.checks.begin();
-    if (same == launch.checks.end())
-      launch.checks.push_back({op.getError().str(), op.getMessage().str()});
+// Why the kernel is none that any schedule takes.
+std::optional<Refusal> whyRefused(KernelOp kernel, const TargetDescription& target, size_t layouts) {
+  Block& body = kernel.getBody().front();
+  for (Operation& op : body)
+    if (auto illegal = findIllegal(&op))
+      return Refusal{illegal->op, illegal->reason};
+  if (!target.native.f64)
+    if (Operation* op = firstOfType(body, [](Type type) { return type.isF64(); }))
+      return Refusal{op, "computes in f64, and " + target.name + " has no double precision"};
+  const size_t values = (body.getNumArguments() + body.getTerminator()->getNumOperands()) * kernel.getBatch();
+  if (layouts != values)
+    return Refusal{kernel, ("has " + Twine(layouts) + " layouts for " + Twine(values) + " values").str()};
+  return std::nullopt;
+}
+
+// The function's body for one part, by what it computes.
+void scheduleDomain(const ScheduleContext& schedule) {
+  const bool groups = schedule.target.hasWorkGroups();
+  if (schedule.domain.scatter)
+    scheduleScatter(schedule);
+  else if (schedule.domain.product)
+    scheduleProduct(schedule);
+  else if (schedule.domain.sort)
+    groups ? scheduleGpuSort(schedule) : scheduleSort(schedule);
+  else
+    groups ? scheduleGpu(schedule) : scheduleCpu(schedule);
+}
+
+// A part's extent where neighbouring groups work for different sets: whole groups for each, as many as the largest has.
+AffineExpr extentOfAllSets(const LoweredKernel& share, const Batch& batch, unsigned graph_symbols) {
+  AffineExpr extent = share.extent;
+  if (!batch.sizes.empty())
+    extent = simplifyAffine(
+        extent.replace(batch.size, getAffineConstantExpr(*llvm::max_element(batch.sizes), extent.getContext())), 0,
+        graph_symbols);
+  return extent.ceilDiv(share.grain) * share.grain * batch.sets;
+}
+
+// Adds a part's share to a launch of several: the launch's units are those of all parts, each worth what a group should
+// have of it.
+void addShare(LoweredKernel& launch, LoweredKernel& share) {
+  const AffineExpr units = share.extent * std::max<int64_t>(1, unit_worth / share.grain);
+  launch.extent = launch.extent ? launch.extent + units : units;
+  launch.grain = unit_worth;
+  launch.schedule.parts.push_back(std::move(share.schedule.parts.front()));
+}
+
+// The function's body and the launch's units; or what could not be emitted.
+std::optional<Refusal> scheduleParts(OpBuilder& builder, Parts& parts, const Batch& batch,
+                                     const TargetDescription& target, Decisions& decisions, LaunchFunction& function,
+                                     ScheduledKernel& result) {
+  const bool by_group = batch.sets > 1 && target.hasWorkGroups();  // a group works for one set
+  SmallVector<Value> all_outputs = batch.outputs;
+  if (by_group)
+    all_outputs = takeOwnSet(builder, *result.module, batch, function.arguments);
+  for (auto [number, part] : llvm::enumerate(parts.all)) {
+    decisions.beginPart(unsigned(number));
+    LoweredKernel share;
+    share.schedule.parts = {part.strategy.choices};
+    share.schedule.batch = batch.sets;
+    SmallVector<Value> outputs(ArrayRef(all_outputs).slice(part.part.first, part.part.count));
+    Evaluator evaluator(builder, *part.domain, part.graph, function.arguments);
+    evaluator.keep(&part.strategy.kept);
+    ScheduleContext schedule{part.graph,        *part.domain, part.strategy, target,  evaluator,
+                             *result.module,    function.op,  batch,         outputs, function.scratch,
+                             function.in_place, share,        decisions};
+    evaluator.enter(&function.op.getBody().front());
+    scheduleDomain(schedule);
+    if (evaluator.failed())
+      return evaluator.failure();
+    evaluator.leave();
+    if (by_group)
+      share.extent = extentOfAllSets(share, batch, parts.graph_symbols);
+    LoweredKernel& launch = result.launch;
+    if (parts.all.size() > 1) {
+      addShare(launch, share);
+      continue;
+    }
+    launch.extent = share.extent;
+    launch.grain = share.grain;
+    launch.chunked = share.chunked;
+    launch.group_size = share.group_size;
+    launch.schedule = std::move(share.schedule);
+  }
+  return std::nullopt;
+}
+
+// A product's addresses are constants apart, which a conversion of each sum hides from the device's compiler: on an
+// H100 4096 cubed in f32 took 141 registers instead of 121, and 3.59 ms instead of 2.81. Convolutions, which are as
+// near to spilling, did spill.
+bool wantsWideIndices(const Parts& parts) {
+  return llvm::any_of(parts.all, [](const ScheduledPart& part) {
+    return part.domain->product && isa<MatmulOp, ConvolutionOp>(part.domain->product->op);
   });
 }
 
@@ -187,164 +240,50 @@ void numberChecks(KernelOp kernel, LoweredKernel& launch, Evaluator::Arguments& 
 
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& given, const Tuning& tuning) {
   MLIRContext* context = kernel.getContext();
-  Decisions decisions(tuning);
-  TargetDescription target = given;
   context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
                        vector::VectorDialect>();
-  auto refuse = [&](Operation* op, const Twine& reason) {
-    InFlightDiagnostic diagnostic = kernel.emitError() << "kernel " << kernel.getName() << ": " << reason;
-    if (op && op != kernel)
-      diagnostic.attachNote(op->getLoc()) << "at " << op->getName();
+  auto refuse = [&](const Refusal& refused) {
+    InFlightDiagnostic diagnostic = kernel.emitError() << "kernel " << kernel.getName() << ": " << refused.reason;
+    if (refused.op && refused.op != kernel)
+      diagnostic.attachNote(refused.op->getLoc()) << "at " << refused.op->getName();
     return failure();
   };
-  for (Operation& op : kernel.getBody().front())
-    if (auto illegal = findIllegal(&op))
-      return refuse(illegal->op, illegal->reason);
-
-  Block& body = kernel.getBody().front();
-  if (!target.native.f64)
-    if (Operation* op = firstOfType(body, [](Type type) { return type.isF64(); }))
-      return refuse(op, "computes in f64, and " + target.name + " has no double precision");
+  Decisions decisions(tuning);
+  TargetDescription target = given;
   auto layouts = layoutsOf(kernel);
-  unsigned inputs = body.getNumArguments(), results = body.getTerminator()->getNumOperands();
-  Batch batch;
-  batch.sets = kernel.getBatch();
-  batch.inputs_of_body.assign(body.getArguments().begin(), body.getArguments().end());
-  if (layouts.size() != size_t(inputs + results) * batch.sets)
-    return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " + Twine((inputs + results) * batch.sets) +
-                              " values");
+  if (auto refused = whyRefused(kernel, target, layouts.size()))
+    return refuse(*refused);
   if (!target.hasWorkGroups()) {  // of a group's work-items the vectors are accesses', not the target's
     const int64_t all = target.vector_width, lanes = modelledLanes(kernel, layouts, target);
     target.vector_width = int(decisions.take("lanes of a vector", lanes, {lanes == all ? all / 2 : all}));
   }
+  Batch batch;
+  batch.sets = kernel.getBatch();
+  auto tensors = kernel.getBody().getArguments();
+  batch.inputs_of_body.assign(tensors.begin(), tensors.end());
   if (kernel.getBatchSizes())
     batch.sizes = *kernel.getBatchSizes();
   Parts parts;
   if (auto refused = analyseParts(kernel, layouts, batch, target, decisions, parts))
-    return refuse(refused->op, refused->reason);
+    return refuse(*refused);
 
   ScheduledKernel result;
   LoweredKernel& launch = result.launch;
-  launch.name = kernel.getName().str();
-  SmallVector<unsigned> symbols = symbolsOf(kernel);
-  launch.symbols.assign(symbols.begin(), symbols.end());
-
-  Evaluator::Arguments arguments;
-  numberChecks(kernel, launch, arguments);
-
-  // The function: pointers, status, scratch, symbols (plan.fbs, Launch).
   OpBuilder builder(context);
-  Location loc = kernel.getLoc();
-  result.module = ModuleOp::create(loc);
+  result.module = ModuleOp::create(kernel.getLoc());
   builder.setInsertionPointToEnd(result.module->getBody());
-  Type pointer = LLVM::LLVMPointerType::get(context, 1);
-  bool scratch = bool(parts.scratch_bytes);
-  SmallVector<Type> types(layouts.size() + (launch.checks.empty() ? 0 : 1) + (scratch ? 1 : 0), pointer);
-  types.append(launch.symbols.size(), builder.getI64Type());
-  auto function = func::FuncOp::create(builder, loc, launch.name, builder.getFunctionType(types, {}));
-  Block* entry = function.addEntryBlock();
-  builder.setInsertionPointToStart(entry);
+  launch.scratch_bytes = parts.scratch_bytes;
+  LaunchFunction function = beginFunction(builder, kernel, target.buffer_alignment, parts.graph_symbols, batch, launch);
+  if (auto refused = scheduleParts(builder, parts, batch, target, decisions, function, result))
+    return refuse(*refused);
+  builder.setInsertionPointToEnd(&function.op.getBody().front());
+  func::ReturnOp::create(builder, kernel.getLoc());
 
-  unsigned next = 0;
-  llvm::SmallBitVector shared(inputs + results);  // the body's inputs and results in whose memory there are both
-  if (auto pairs = kernel.getInPlace())
-    for (unsigned i = 0; i + 1 < pairs->size(); i += 2)
-      shared.set((*pairs)[i]).set(inputs + (*pairs)[i + 1]);
-  for (unsigned all_inputs = inputs * batch.sets; next < layouts.size(); ++next) {
-    Value argument = entry->getArgument(next);
-    bool input = next < all_inputs;
-    Type tensor = input ? body.getArgument(next % inputs).getType()
-                        : body.getTerminator()->getOperand((next - all_inputs) % results).getType();
-    int64_t align =
-        std::max<int64_t>(target.buffer_alignment, bytesInMemory(cast<RankedTensorType>(tensor).getElementType()));
-    bool alone = !shared.test(input ? next % inputs : inputs + (next - all_inputs) % results);
-    if (alone)
-      function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
-    function.setArgAttr(next, LLVM::LLVMDialect::getAlignAttrName(), builder.getI64IntegerAttr(align));
-    if (input && alone)
-      function.setArgAttr(next, LLVM::LLVMDialect::getReadonlyAttrName(), builder.getUnitAttr());
-    (input ? batch.inputs : batch.outputs).push_back(argument);
-  }
-  for (auto [argument, tensor] : llvm::zip(batch.inputs, body.getArguments()))
-    arguments.inputs[tensor] = argument;
-  if (!launch.checks.empty())
-    arguments.status = entry->getArgument(next++);
-  Value scratch_pointer;
-  if (scratch) {
-    function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
-    scratch_pointer = entry->getArgument(next++);
-    launch.scratch_bytes = parts.scratch_bytes;
-  }
-  arguments.alignment = target.buffer_alignment;
-  arguments.symbols.assign(parts.graph_symbols, Value());
-  for (unsigned symbol : launch.symbols)
-    arguments.symbols[symbol] =
-        arith::IndexCastOp::create(builder, loc, builder.getIndexType(), entry->getArgument(next++));
-
-  SmallVector<Value> all_outputs = batch.outputs;
-  if (batch.sets > 1 && target.hasWorkGroups())
-    all_outputs = takeOwnSet(builder, *result.module, batch, arguments);
-
-  AffineExpr extent = getAffineConstantExpr(0, context);
-  for (auto [number, part] : llvm::enumerate(parts.all)) {
-    decisions.beginPart(unsigned(number));
-    LoweredKernel share;
-    share.schedule.parts = {part.strategy.choices};
-    share.schedule.batch = batch.sets;
-    SmallVector<Value> outputs(ArrayRef(all_outputs).slice(part.part.first, part.part.count));
-    Evaluator evaluator(builder, *part.domain, part.graph, arguments);
-    evaluator.keep(&part.strategy.kept);
-    ScheduleContext schedule{part.graph,     *part.domain, part.strategy, target,  evaluator,
-                             *result.module, function,     batch,         outputs, scratch_pointer,
-                             shared.any(),   share,        decisions};
-    evaluator.enter(entry);
-    if (part.domain->scatter)
-      scheduleScatter(schedule);
-    else if (part.domain->product)
-      scheduleProduct(schedule);
-    else if (part.domain->sort)
-      target.hasWorkGroups() ? scheduleGpuSort(schedule) : scheduleSort(schedule);
-    else
-      target.hasWorkGroups() ? scheduleGpu(schedule) : scheduleCpu(schedule);
-    if (evaluator.failed())
-      return refuse(evaluator.failure().op, evaluator.failure().reason);
-    evaluator.leave();
-    if (batch.sets > 1 && target.hasWorkGroups()) {  // whole groups for each set, as many as the largest has
-      if (!batch.sizes.empty())
-        share.extent = simplifyAffine(
-            share.extent.replace(batch.size, getAffineConstantExpr(*llvm::max_element(batch.sizes), context)), 0,
-            parts.graph_symbols);
-      share.extent = share.extent.ceilDiv(share.grain) * share.grain * batch.sets;
-    }
-    if (parts.all.size() == 1) {
-      launch.extent = share.extent;
-      launch.grain = share.grain;
-      launch.chunked = share.chunked;
-      launch.group_size = share.group_size;
-      launch.schedule = std::move(share.schedule);
-      break;
-    }
-    // The launch's units are those of all parts, each worth what a group should have of it.
-    int64_t worth = std::max<int64_t>(1, unit_worth / share.grain);
-    extent = extent + share.extent * worth;
-    launch.extent = extent;
-    launch.grain = unit_worth;
-    launch.schedule.parts.push_back(std::move(share.schedule.parts.front()));
-  }
   launch.schedule.in_place = kernel.getInPlace().has_value();
   launch.schedule.batch = batch.sets;
-  if (target.hasWorkGroups() && indexBits(kernel, layouts) == 32) {
-    // A product's addresses are constants apart, which a conversion of each sum hides from the device's compiler: on an
-    // H100 4096 cubed in f32 took 141 registers instead of 121, and 3.59 ms instead of 2.81. Convolutions, which are as
-    // near to spilling, did spill.
-    const bool wide = llvm::any_of(parts.all, [](const ScheduledPart& part) {
-      return part.domain->product && isa<MatmulOp, ConvolutionOp>(part.domain->product->op);
-    });
-    result.index_bits = unsigned(decisions.take("bits of an index", wide ? 64 : 32, {32, 64}));
-  }
+  if (target.hasWorkGroups() && indexBits(kernel, layouts) == 32)
+    result.index_bits = unsigned(decisions.take("bits of an index", wantsWideIndices(parts) ? 64 : 32, {32, 64}));
   launch.decisions = decisions.made();
-  builder.setInsertionPointToEnd(entry);
-  func::ReturnOp::create(builder, loc);
   return result;
 }
 

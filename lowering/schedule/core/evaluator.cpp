@@ -305,6 +305,38 @@ Value Evaluator::anyLane(Location loc, Value condition) {
   return arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::ne, any, zero);
 }
 
+Value Evaluator::branch(Location loc, Value condition, Type type, llvm::function_ref<Value()> then,
+                        llvm::function_ref<Value()> otherwise) {
+  toInnermost();
+  auto op = scf::IfOp::create(builder_, loc, TypeRange{type}, condition, /*withElseRegion=*/true);
+  for (bool taken : {true, false}) {
+    Block* block = taken ? op.thenBlock() : op.elseBlock();
+    block->clear();
+    enter(block);
+    scopes_.back().barrier = true;
+    if (Value value = taken ? then() : otherwise()) {
+      toInnermost();
+      scf::YieldOp::create(builder_, loc, splat(builder_, value, lanesOf(op.getResult(0))));
+    }
+    leave();
+  }
+  return op.getResult(0);
+}
+
+Value Evaluator::allPositive(Location loc, ArrayRef<AffineExpr> sizes) {
+  Value all;
+  for (AffineExpr expr : sizes) {
+    Value size = index(expr);
+    if (failed())
+      return {};
+    toInnermost();
+    Value positive =
+        arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
+    all = all ? arith::AndIOp::create(builder_, loc, all, positive).getResult() : positive;
+  }
+  return all;
+}
+
 Evaluator::Placed Evaluator::emitCheckedIndex(Operation* op, AffineMap at) {
   auto check = cast<CheckedIndexOp>(op);
   Location loc = op->getLoc();
@@ -353,16 +385,9 @@ Evaluator::Placed Evaluator::emitExtract(tensor::ExtractOp op, AffineMap node_at
     return read();
   for (AffineExpr expr : at.getResults())  // before the branch: what it needs again is computed where it always was
     emitLaneIndex(expr);
-  Value some;
-  for (AffineExpr expr : unsure) {
-    Value size = index(expr);
-    if (failed())
-      return {};
-    toInnermost();
-    Value positive =
-        arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
-    some = some ? arith::AndIOp::create(builder_, loc, some, positive).getResult() : positive;
-  }
+  Value some = allPositive(loc, unsure);
+  if (!some)
+    return {};
   Type element = registerType(table.getElementType());
   unsigned lanes =
       llvm::any_of(at.getResults(), [&](AffineExpr expr) { return dependsOnLanes(expr); }) ? lanes_.count : 1;
@@ -376,162 +401,6 @@ Evaluator::Placed Evaluator::emitExtract(tensor::ExtractOp op, AffineMap node_at
   auto none = [&] { return constantOfType(builder_, loc, builder_.getZeroAttr(element), lanes); };
   Value value = branch(loc, some, withLanes(element, lanes), readLanes, none);
   return failed() ? Placed() : Placed{value, unsigned(scopes_.size() - 1)};
-}
-
-Node Evaluator::behindViews(Node node) const {
-  while (!graph_.is_input(node.value))
-    if (auto view = node.value.getDefiningOp<ViewOp>())
-      node = {view.getSource(), space_.apply(view.getMap(), node.at)};
-    else
-      break;
-  return node;
-}
-
-bool Evaluator::isEmitted(Node node) const {
-  return llvm::any_of(scopes_, [&](const Scope& scope) { return scope.values.contains({node.value, node.at}); });
-}
-
-Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
-  Location loc = op.getLoc();
-  AffineExpr along = at.getResult(op.getDim());
-  Type element = registerType(op.getResultType().getElementType());
-  SmallVector<Piece> pieces =
-      llvm::filter_to_vector(piecesOf(op), [](const Piece& piece) { return constantOf(piece.size) != 0; });
-  unsigned lanes = lanes_.count;
-  if (pieces.empty())
-    return nothing(op, element);
-  auto inPiece = [&](const Piece& piece) { return pieceIndices(space_, op, piece, at); };
-  // What part of a tensor is written over (slice_scatter) is read at this same index in every branch: once, before
-  // them. In each, the code of several such writes, one into the result of the other, would double with every one.
-  for (const Piece& piece : pieces)
-    if (Node whole = behindViews({piece.value, inPiece(piece)});
-        whole.at == at && shapeOf(cast<RankedTensorType>(whole.value.getType())) == shapeOf(op.getResultType())) {
-      emit(whole);
-      if (failed())
-        return {};
-    }
-
-  // Do all lanes lie in one piece? Then a branch picks it and its loads keep their form.
-  AffineExpr step = dependsOnLanes(along) ? laneStep(along) : space_.constant(0);
-  bool uniform = step && constantOf(step) == 0;
-  if (!uniform && step && constantOf(step) == 1 && lanes_.aligned) {
-    LinearForm form = space_.linear(along);
-    uniform = constantOf(form.constant) && *constantOf(form.constant) % lanes == 0;
-    for (const LinearForm::Term& term : form.terms) {
-      auto coefficient = constantOf(term.coefficient);
-      bool laned = term.atom == space_.dim(lanes_.dim);
-      uniform &= laned || (coefficient && *coefficient % lanes == 0);
-    }
-    for (const Piece& piece : pieces)
-      uniform &= constantOf(piece.offset) && *constantOf(piece.offset) % lanes == 0;
-  }
-  unsigned depth = scopes_.size() - 1;
-  if (uniform) {
-    Placed position = emitIndex(along);
-    if (failed())
-      return {};
-    Type type = withLanes(element, lanes);
-    auto build = [&](auto&& self, unsigned number) -> Value {
-      toInnermost();
-      if (number + 1 == pieces.size()) {
-        Value value = evaluate({pieces[number].value, inPiece(pieces[number])});
-        toInnermost();
-        return value ? splat(builder_, value, lanes) : Value();
-      }
-      Value bound = index(pieces[number + 1].offset);
-      toInnermost();
-      Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, bound);
-      auto branch = scf::IfOp::create(builder_, loc, TypeRange{type}, inside, /*withElseRegion=*/true);
-      for (bool then : {true, false}) {
-        Block* block = then ? branch.thenBlock() : branch.elseBlock();
-        block->clear();
-        enter(block);
-        scopes_.back().barrier = true;
-        Value value;
-        if (then) {
-          value = evaluate({pieces[number].value, inPiece(pieces[number])});
-          toInnermost();
-          value = value ? splat(builder_, value, lanes) : value;
-        } else {
-          value = self(self, number + 1);
-        }
-        if (value) {
-          toInnermost();
-          scf::YieldOp::create(builder_, loc, value);
-        }
-        leave();
-      }
-      return branch.getResult(0);
-    };
-    return {build(build, 0), depth};
-  }
-
-  // Lanes may lie in several pieces: evaluate each piece at indices clamped into it, and select.
-  Placed position = emitLaneIndex(along);
-  if (failed())
-    return {};
-  Value result;
-  auto select = [&](Value value, Value offset, Value size) {
-    toInnermost();
-    value = splat(builder_, value, lanes);
-    if (!result) {
-      result = value;
-      return;
-    }
-    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes), splat(builder_, size, lanes));
-    Value mine = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, end);
-    result = arith::SelectOp::create(builder_, loc, mine, value, result);
-  };
-  for (const Piece& piece : llvm::reverse(pieces)) {
-    Value offset = index(piece.offset), size = index(piece.size);
-    toInnermost();
-    Value zero = constantIndex(builder_, loc, 0, lanes);
-    Value shifted = arith::SubIOp::create(builder_, loc, position.value, splat(builder_, offset, lanes));
-    Value last =
-        arith::SubIOp::create(builder_, loc, splat(builder_, size, lanes), constantIndex(builder_, loc, 1, lanes));
-    Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
-    Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
-    AffineMap exact = inPiece(piece);
-    if (Node whole = behindViews({piece.value, exact}); isEmitted(whole)) {  // so it exists in all lanes
-      select(evaluate(whole), offset, size);
-      continue;
-    }
-    Dims dims;
-    dims.set(lanes_.dim);
-    AffineExpr opaque = space_.opaque(piece.value, exact, dims);
-    bound_opaques_[opaque] = clamped;
-    SmallVector<AffineExpr> exprs(exact.getResults());
-    exprs[op.getDim()] = opaque;
-    AffineMap safe = space_.indices(exprs);
-    Value value;
-    if (!constantOf(piece.size)) {  // it may be empty: then nothing may be read
-      Value some =
-          arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
-      auto branch = scf::IfOp::create(builder_, loc, TypeRange{withLanes(element, lanes)}, some, true);
-      branch.thenBlock()->clear();
-      branch.elseBlock()->clear();
-      enter(branch.thenBlock());
-      scopes_.back().barrier = true;
-      Value inner = evaluate({piece.value, safe});
-      if (inner) {
-        toInnermost();
-        scf::YieldOp::create(builder_, loc, splat(builder_, inner, lanes));
-      }
-      leave();
-      enter(branch.elseBlock());
-      TypedAttr nothing = builder_.getZeroAttr(element);
-      Value none = constantOfType(builder_, loc, nothing, lanes);
-      scf::YieldOp::create(builder_, loc, none);
-      leave();
-      value = branch.getResult(0);
-    } else {
-      value = evaluate({piece.value, safe});
-    }
-    if (failed())
-      return {};
-    select(value, offset, size);
-  }
-  return {result, depth};
 }
 
 }  // namespace zefuse

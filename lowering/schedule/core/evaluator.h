@@ -162,12 +162,17 @@ private:
                     bool once = false);
   Placed nothing(mlir::Operation* op, mlir::Type type);
   Placed emitConcat(mlir::tensor::ConcatOp op, mlir::AffineMap at);
+  // Whether each vector of lanes lies in one piece. `along`: the index in the dimension of the pieces.
+  bool lanesShareAPiece(mlir::AffineExpr along, llvm::ArrayRef<Piece> pieces);
+  mlir::Value pieceOfAllLanes(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
+  mlir::Value pieceOfEachLane(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
   Node behindViews(Node node) const;
   bool isEmitted(Node node) const;  // where the next operation is inserted, its value is known
   Placed emitPad(PadOp op, mlir::AffineMap at);
   // scf.if whose branches make one value each, in scopes of their own.
   mlir::Value branch(mlir::Location loc, mlir::Value condition, mlir::Type type, llvm::function_ref<mlir::Value()> then,
                      llvm::function_ref<mlir::Value()> otherwise);
+  mlir::Value allPositive(mlir::Location loc, llvm::ArrayRef<mlir::AffineExpr> sizes);  // one i1, here
   Placed emitCheckedIndex(mlir::Operation* op, mlir::AffineMap at);
   Placed emitExtract(mlir::tensor::ExtractOp op, mlir::AffineMap node_at);
   Placed emitKept(Kept& kept);

@@ -7,24 +7,6 @@ using namespace mlir;
 
 namespace zefuse {
 
-Value Evaluator::branch(Location loc, Value condition, Type type, llvm::function_ref<Value()> then,
-                        llvm::function_ref<Value()> otherwise) {
-  toInnermost();
-  auto op = scf::IfOp::create(builder_, loc, TypeRange{type}, condition, /*withElseRegion=*/true);
-  for (bool taken : {true, false}) {
-    Block* block = taken ? op.thenBlock() : op.elseBlock();
-    block->clear();
-    enter(block);
-    scopes_.back().barrier = true;
-    if (Value value = taken ? then() : otherwise()) {
-      toInnermost();
-      scf::YieldOp::create(builder_, loc, splat(builder_, value, lanesOf(op.getResult(0))));
-    }
-    leave();
-  }
-  return op.getResult(0);
-}
-
 // Whether an element lies inside is asked once for all lanes: then loads keep their form. Only a vector that crosses
 // the border looks at each lane.
 Evaluator::Placed Evaluator::emitPad(PadOp op, AffineMap at) {
@@ -98,16 +80,14 @@ Evaluator::Placed Evaluator::emitPad(PadOp op, AffineMap at) {
   };
   // Index 0 is no safe place in an empty source.
   auto readable = [&](llvm::function_ref<Value()> read) -> Value {
-    SmallVector<unsigned> unsure = llvm::filter_to_vector(split, [&](unsigned dim) { return !constantOf(sizes[dim]); });
-    Value some;
-    for (unsigned dim : unsure) {
-      Value size = index(sizes[dim]);
-      toInnermost();
-      Value positive =
-          arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
-      some = some ? arith::AndIOp::create(builder_, loc, some, positive).getResult() : positive;
-    }
-    return some ? branch(loc, some, type, read, outside) : read();
+    SmallVector<AffineExpr> unsure;
+    for (unsigned dim : split)
+      if (!constantOf(sizes[dim]))
+        unsure.push_back(sizes[dim]);
+    if (unsure.empty())
+      return read();
+    Value some = allPositive(loc, unsure);
+    return some ? branch(loc, some, type, read, outside) : Value();
   };
   auto crossing = [&] { return readable(laneByLane); };
   auto laned = [&]() -> Value {

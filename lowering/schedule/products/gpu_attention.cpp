@@ -184,36 +184,11 @@ public:
       group.barrier();
       SmallVector<Value> scores(tile_.keys / tile_.lanes, real(0));
       scores = multiply(group, depth_, my_queries, all_keys, scores);
-      SmallVector<SmallVector<Value>> seen;  // per block, per row
-      for (auto [block, products] : llvm::enumerate(scores)) {
-        Value key = i_.add(i_.add(first_key, group.lane()), int64_t(block) * tile_.lanes);
-        Value exists = i_.less(key, keys_.value);
-        SmallVector<Value>& column = seen.emplace_back();
-        for (int64_t r = 0; r < rows_; ++r)
-          column.push_back(score(element(products, r), i_.add(row, r), key, exists));
-      }
-
-      // Per row, over the sub-group: the new maximum, and by how much what was summed so far shrinks.
-      SmallVector<Value> tops, shrinks;
-      SmallVector<SmallVector<Value>> probability(seen.size());
-      Value old_top = loop.getRegionIterArgs()[0], sum = loop.getRegionIterArgs()[1];
-      for (int64_t r = 0; r < rows_; ++r) {
-        Value top = seen[0][r];
-        for (size_t block = 1; block < seen.size(); ++block)
-          top = larger(top, seen[block][r]);
-        Value before = element(old_top, r);
-        top = larger(before, group.maximumInSubgroup(top));
-        // A row that has seen no key yet: exp(-inf - -inf) would be NaN.
-        Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, top, scalar(-INFINITY));
-        Value base = arith::SelectOp::create(b_, loc_, none, scalar(0), top);
-        tops.push_back(top);
-        shrinks.push_back(exponential(before, base));
-        for (size_t block = 0; block < seen.size(); ++block)
-          probability[block].push_back(exponential(seen[block][r], base));
-      }
-      Value shrink = joined(shrinks);
+      const Softmax seen = advance(group, scoresOf(group, scores, row, first_key), loop.getRegionIterArgs()[0]);
+      const Value shrink = joined(seen.shrinks);
+      Value sum = loop.getRegionIterArgs()[1];
       sum = arith::MulFOp::create(b_, loc_, sum, shrink);
-      for (auto [block, values] : llvm::enumerate(probability)) {
+      for (auto [block, values] : llvm::enumerate(seen.probabilities)) {
         Value vector = joined(values);
         sum = arith::AddFOp::create(b_, loc_, sum, vector);
         Value key = i_.add(group.lane(), int64_t(block) * tile_.lanes);
@@ -225,38 +200,95 @@ public:
         totals.push_back(arith::MulFOp::create(b_, loc_, total, shrink));
       totals = multiply(group, tile_.keys, my_probabilities, all_values, totals);
       group.barrier();  // before the next tiles overwrite what is read here
-      SmallVector<Value> next{joined(tops), sum};
+      SmallVector<Value> next{joined(seen.tops), sum};
       next.append(totals);
       scf::YieldOp::create(b_, loc_, next);
     }
 
-    SmallVector<Value> sums, log_sums;
-    Value log_sum;  // of the row that has this lane's number
+    const RowSums rows = finishSums(group, loop.getResult(0), loop.getResult(1));
+    if (nodes_.isRead(1))
+      storeLogSums(group, row, rows.log_sum_of_lane);
+    if (nodes_.isRead(0))
+      storeResult(group, row, columns, loop.getResults().drop_front(2), rows);
+  }
+
+private:
+  // What a tile of keys makes of each row's softmax.
+  struct Softmax {
+    SmallVector<Value> tops, shrinks;  // per row: the new maximum, and by how much what was summed so far shrinks
+    SmallVector<SmallVector<Value>> probabilities;  // per block of keys, per row
+  };
+  struct RowSums {
+    SmallVector<Value> sums, log_sums;  // per row; the second where they are read
+    Value log_sum_of_lane;              // of the row that has this lane's number
+  };
+
+  // Per block of a tile's keys and per row; -inf where the row does not see the key.
+  SmallVector<SmallVector<Value>> scoresOf(WorkGroup& group, ArrayRef<Value> products, Value row, Value first_key) {
+    SmallVector<SmallVector<Value>> seen;
+    for (auto [block, of_rows] : llvm::enumerate(products)) {
+      Value key = i_.add(i_.add(first_key, group.lane()), int64_t(block) * tile_.lanes);
+      Value exists = i_.less(key, keys_.value);
+      SmallVector<Value>& column = seen.emplace_back();
+      for (int64_t r = 0; r < rows_; ++r)
+        column.push_back(score(element(of_rows, r), i_.add(row, r), key, exists));
+    }
+    return seen;
+  }
+
+  Softmax advance(WorkGroup& group, ArrayRef<SmallVector<Value>> scores, Value old_top) {
+    Softmax next;
+    next.probabilities.resize(scores.size());
     for (int64_t r = 0; r < rows_; ++r) {
-      Value sum = group.sumInSubgroup(element(loop.getResult(1), r));
+      Value top = scores[0][r];
+      for (size_t block = 1; block < scores.size(); ++block)
+        top = larger(top, scores[block][r]);
+      Value before = element(old_top, r);
+      top = larger(before, group.maximumInSubgroup(top));
+      // A row that has seen no key yet: exp(-inf - -inf) would be NaN.
+      Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, top, scalar(-INFINITY));
+      Value base = arith::SelectOp::create(b_, loc_, none, scalar(0), top);
+      next.tops.push_back(top);
+      next.shrinks.push_back(exponential(before, base));
+      for (size_t block = 0; block < scores.size(); ++block)
+        next.probabilities[block].push_back(exponential(scores[block][r], base));
+    }
+    return next;
+  }
+
+  // Of each work-item's part of the sums, and of the maxima.
+  RowSums finishSums(WorkGroup& group, Value tops, Value parts) {
+    RowSums rows;
+    for (int64_t r = 0; r < rows_; ++r) {
+      Value sum = group.sumInSubgroup(element(parts, r));
       if (nodes_.isRead(1)) {
-        Value mine = arith::AddFOp::create(b_, loc_, math::LogOp::create(b_, loc_, sum), element(loop.getResult(0), r));
-        log_sum =
+        Value mine = arith::AddFOp::create(b_, loc_, math::LogOp::create(b_, loc_, sum), element(tops, r));
+        Value& of_lane = rows.log_sum_of_lane;
+        of_lane =
             r == 0 ? mine
-                   : arith::SelectOp::create(b_, loc_, i_.less(group.lane(), i_.number(r)), log_sum, mine).getResult();
-        log_sums.push_back(mine);
+                   : arith::SelectOp::create(b_, loc_, i_.less(group.lane(), i_.number(r)), of_lane, mine).getResult();
+        rows.log_sums.push_back(mine);
       }
       // A row that sees no key is zeros: 0 / 1 instead of 0 / 0.
       Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, sum, scalar(0));
-      sums.push_back(arith::SelectOp::create(b_, loc_, none, scalar(1), sum));
+      rows.sums.push_back(arith::SelectOp::create(b_, loc_, none, scalar(1), sum));
     }
-    if (nodes_.isRead(1)) {
-      Value at_row = i_.add(row, group.lane());
-      nodes_.open(i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, queries_.value)));
-      nodes_.bindResult(rank_ - 2, at_row);
-      c_.evaluator.toInnermost();
-      nodes_.storeRow(log_sum);
-      nodes_.close();
-    }
-    if (!nodes_.isRead(0))
-      return;
-    for (int64_t block = 0; block < columns_ / tile_.lanes; ++block) {
-      Value column = i_.add(group.lane(), block * tile_.lanes);
+    return rows;
+  }
+
+  void storeLogSums(WorkGroup& group, Value row, Value log_sum_of_lane) {
+    Value at_row = i_.add(row, group.lane());
+    nodes_.open(i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, queries_.value)));
+    nodes_.bindResult(rank_ - 2, at_row);
+    c_.evaluator.toInnermost();
+    nodes_.storeRow(log_sum_of_lane);
+    nodes_.close();
+  }
+
+  // `totals`: per block of columns.
+  void storeResult(WorkGroup& group, Value row, const Extent& columns, ValueRange totals, const RowSums& rows) {
+    for (auto [block, total] : llvm::enumerate(totals)) {
+      Value column = i_.add(group.lane(), int64_t(block) * tile_.lanes);
       nodes_.open(i_.less(column, columns.value));
       nodes_.bindResult(rank_ - 1, column);
       for (int64_t r = 0; r < rows_; ++r) {
@@ -265,17 +297,16 @@ public:
         nodes_.open(i_.less(at_row, queries_.value));
         nodes_.bindResult(rank_ - 2, at_row);
         c_.evaluator.toInnermost();
-        Value value = arith::DivFOp::create(b_, loc_, element(loop.getResult(unsigned(2 + block)), r), sums[r]);
+        Value value = arith::DivFOp::create(b_, loc_, element(total, r), rows.sums[r]);
         if (Type type = elementOf(op_.getResult()); !type.isF32())
           value = narrowFromF32(b_, loc_, value, type);
-        nodes_.store(value, nodes_.isRead(1) ? log_sums[r] : Value());
+        nodes_.store(value, nodes_.isRead(1) ? rows.log_sums[r] : Value());
         nodes_.close();
       }
       nodes_.close();
     }
   }
 
-private:
   Value larger(Value x, Value y) {
     Value more = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OGT, y, x);
     return arith::SelectOp::create(b_, loc_, more, y, x);

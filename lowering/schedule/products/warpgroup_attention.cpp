@@ -141,13 +141,44 @@ private:
 
   // Returns the stage after its last one.
   Value multiplyTile(Value tile, Value next_tile, Value more, Value first_stage) {
+    const Value first_row = beginTile(tile, more, first_stage);
+    const bool all_whole = !op_.getCausal() && keys_.constant && *keys_.constant % tile_.keys == 0;
+    Carried carried = firstStep(first_stage, /*whole=*/all_whole);
+    // Steps whose keys all rows see, then the others.
+    Value second = i_.number(tile_.keys), whole = second;
+    if (!keys_.constant || *keys_.constant >= 2 * tile_.keys) {
+      whole = op_.getCausal() ? i_.smaller(keys_.value, i_.add(first_row, 1)) : keys_.value;
+      whole = i_.larger(i_.multiply(i_.divide(whole, tile_.keys), tile_.keys), second);
+      laterSteps(second, whole, /*whole=*/true, carried);
+    }
+    if (!all_whole)
+      laterSteps(whole, end_, /*whole=*/false, carried);
+    lastValues(carried.stage, tile, next_tile, more);
+    finish(carried.rows.bases, carried.rows.sums, blocksOfTotals());
+    return stageAfter(carried.stage, 1);
+  }
+
+  struct Rows {
+    Value bases[2], sums[2];  // per row: the base of its powers, and this lane's part of the sum
+  };
+  // From step to step.
+  struct Carried {
+    Rows rows;
+    Value stage;  // of the step's keys
+    SmallVector<Value> values() const { return {rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], stage}; }
+    static Carried of(ValueRange values) { return {{{values[0], values[1]}, {values[2], values[3]}}, values[4]}; }
+  };
+  Value stageAfter(Value stage, int64_t steps) { return i_.modulo(i_.add(stage, steps), stages_); }
+
+  // The tile's queries, where nobody copied them before, the first keys where the group copies for itself, and sums of
+  // 0. Returns its first row.
+  Value beginTile(Value tile, Value more, Value first_stage) {
     WorkGroup& group = *group_;
-    const Copiers all{group.item(), items()};
     Value first_row = beginRows(group, tile_.rows(), mine_, /*squares=*/1, tile);
     if (!more)
       copyQueries(first_row);
     if (tile_.copying == 0) {
-      key_.copy(b_, group, all, at(keysAt(first_stage)), keys_, i_.number(0), all_depth_);
+      key_.copy(b_, group, {group.item(), items()}, at(keysAt(first_stage)), keys_, i_.number(0), all_depth_);
       if (tile_.turns)
         copyStep(i_.number(1), i_.number(tile_.keys), i_.number(0), i_.number(0));
       else
@@ -161,13 +192,16 @@ private:
       giveTurn(/*of_last=*/true);
     for (int64_t number = 0; number < tile_.columns / 2; ++number)
       store(scalar(0), totals_, f32_, number);
+    return first_row;
+  }
 
-    // The first step: nothing to multiply the values with yet.
-    const bool all_whole = !op_.getCausal() && keys_.constant && *keys_.constant % tile_.keys == 0;
-    awaitStage(first_stage);
+  // Nothing to multiply the values with yet.
+  Carried firstStep(Value stage, bool whole) {
+    WorkGroup& group = *group_;
+    awaitStage(stage);
     takeTurn();
     group.beginTogether();
-    multiplyKeys(first_stage);
+    multiplyKeys(stage);
     giveTurn();
     if (tile_.copying == 0) {
       if (tile_.turns)
@@ -176,57 +210,50 @@ private:
         copyStep(/*keys_stage=*/i_.number(1), i_.number(tile_.keys), /*values_stage=*/i_.number(0), i_.number(0));
     }
     group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 0);
-    releaseStage(first_stage);
+    releaseStage(stage);
     Rows rows{{scalar(-INFINITY), scalar(-INFINITY)}, {scalar(0), scalar(0)}};
-    storeProbabilities(softmax(i_.number(0), /*whole=*/all_whole, rows).probabilities);
+    storeProbabilities(softmax(i_.number(0), whole, rows).probabilities);
     arrived();
+    return {rows, stageAfter(stage, 1)};
+  }
 
-    // Carried: per row the base of its powers and this lane's part of the sum; the stage of the step's keys.
-    auto after = [&](Value stage, int64_t steps) { return i_.modulo(i_.add(stage, steps), stages_); };
-    SmallVector<Value> carried{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], after(first_stage, 1)};
-    auto steps = [&](Value first, Value last, bool whole) {
-      auto loop = scf::ForOp::create(b_, loc_, first, last, i_.number(tile_.keys), carried);
-      OpBuilder::InsertionGuard guard(b_);
-      b_.setInsertionPointToStart(loop.getBody());
-      const auto now = loop.getRegionIterArgs();
-      Rows rows{{now[0], now[1]}, {now[2], now[3]}};
-      Value stage = now[4], key = loop.getInductionVar();
-      awaitStage(stage);
-      takeTurn();
-      group.beginTogether();
-      multiplyKeys(stage);
-      multiplyValues(stageOfLastValues(stage));
-      giveTurn();
-      if (tile_.copying == 0) {
-        if (tile_.turns)
-          copyStep(after(stage, 2), i_.add(key, 2 * tile_.keys), after(stage, 1), i_.add(key, tile_.keys));
-        else
-          copyStep(after(stage, 1), i_.add(key, tile_.keys), stage, key);
-      }
-      group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 1);
-      const Step step = softmax(key, whole, rows);
-      group.computedBeforeWait(rows.sums[1]);
-      group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
-      releaseStage(stage);
-      shrinkTotals(step);
-      storeProbabilities(step.probabilities);
-      arrived();  // for all, and nobody reads this step's keys and the last one's values any more
-      scf::YieldOp::create(b_, loc_,
-                           ValueRange{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], after(stage, 1)});
-      carried.assign(loop.getResults().begin(), loop.getResults().end());
-    };
-    // Steps whose keys all rows see, then the others.
-    Value second = i_.number(tile_.keys), whole = second;
-    if (!keys_.constant || *keys_.constant >= 2 * tile_.keys) {
-      whole = op_.getCausal() ? i_.smaller(keys_.value, i_.add(first_row, 1)) : keys_.value;
-      whole = i_.larger(i_.multiply(i_.divide(whole, tile_.keys), tile_.keys), second);
-      steps(second, whole, /*whole=*/true);
+  // A loop over the keys from `first` to `last`: their scores, and the values of the step before.
+  void laterSteps(Value first, Value last, bool whole, Carried& carried) {
+    WorkGroup& group = *group_;
+    auto loop = scf::ForOp::create(b_, loc_, first, last, i_.number(tile_.keys), carried.values());
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(loop.getBody());
+    Carried now = Carried::of(loop.getRegionIterArgs());
+    Value stage = now.stage, key = loop.getInductionVar();
+    awaitStage(stage);
+    takeTurn();
+    group.beginTogether();
+    multiplyKeys(stage);
+    multiplyValues(stageOfLastValues(stage));
+    giveTurn();
+    if (tile_.copying == 0) {
+      if (tile_.turns)
+        copyStep(stageAfter(stage, 2), i_.add(key, 2 * tile_.keys), stageAfter(stage, 1), i_.add(key, tile_.keys));
+      else
+        copyStep(stageAfter(stage, 1), i_.add(key, tile_.keys), stage, key);
     }
-    if (!all_whole)
-      steps(whole, end_, /*whole=*/false);
+    group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 1);
+    const Step step = softmax(key, whole, now.rows);
+    group.computedBeforeWait(now.rows.sums[1]);
+    group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
+    releaseStage(stage);
+    shrinkTotals(step);
+    storeProbabilities(step.probabilities);
+    arrived();  // for all, and nobody reads this step's keys and the last one's values any more
+    now.stage = stageAfter(stage, 1);
+    scf::YieldOp::create(b_, loc_, now.values());
+    carried = Carried::of(loop.getResults());
+  }
 
-    // The last step's values, whose stage is not that of the keys that would come.
-    awaitStage(carried[4]);
+  // The last step's values, whose stage is not that of the keys that would come; the next tile's queries meanwhile.
+  void lastValues(Value stage, Value tile, Value next_tile, Value more) {
+    WorkGroup& group = *group_;
+    awaitStage(stage);
     if (more) {  // all of the warpgroup have read this tile's queries
       nodes_.open(more);
       copyQueries(bindTile(tile_.rows(), next_tile));
@@ -235,7 +262,7 @@ private:
     }
     takeTurn();
     group.beginTogether();
-    multiplyValues(stageOfLastValues(carried[4]));
+    multiplyValues(stageOfLastValues(stage));
     giveTurn(/*of_last=*/false);
     if (more) {
       nodes_.open(more);
@@ -243,7 +270,10 @@ private:
       nodes_.close();
     }
     group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
-    releaseStage(carried[4]);
+    releaseStage(stage);
+  }
+
+  SmallVector<Value> blocksOfTotals() {
     SmallVector<Value> blocks;
     for (int64_t block = 0; block < tile_.columns / 8; ++block) {
       SmallVector<Value> numbers;
@@ -251,9 +281,7 @@ private:
         numbers.push_back(load(totals_, f32_, block * 4 + number));
       blocks.push_back(vector::FromElementsOp::create(b_, loc_, VectorType::get({4}, f32_), numbers));
     }
-    const ValueRange done(carried);
-    finish(done.take_front(2), done.slice(2, 2), blocks);
-    return after(carried[4], 1);
+    return blocks;
   }
 
   // What only copies: for each step its keys and the last one's values, which are multiplied together, and the last
@@ -336,9 +364,6 @@ private:
   }
   Value number32(int64_t number) { return arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(number))); }
 
-  struct Rows {
-    Value bases[2], sums[2];
-  };
   struct Step {
     SmallVector<Value> probabilities;  // fragments of 16 keys each
     Value far;                         // i1, of the sub-group: totals are to be multiplied

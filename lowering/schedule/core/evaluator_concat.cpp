@@ -1,0 +1,135 @@
+// Tensors laid one after the other: of which piece an element is.
+#include "lowering/dialect/shape.h"
+#include "lowering/schedule/core/evaluator.h"
+#include "lowering/schedule/core/scalar_ops.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+Node Evaluator::behindViews(Node node) const {
+  while (!graph_.is_input(node.value))
+    if (auto view = node.value.getDefiningOp<ViewOp>())
+      node = {view.getSource(), space_.apply(view.getMap(), node.at)};
+    else
+      break;
+  return node;
+}
+
+bool Evaluator::isEmitted(Node node) const {
+  return llvm::any_of(scopes_, [&](const Scope& scope) { return scope.values.contains({node.value, node.at}); });
+}
+
+Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
+  SmallVector<Piece> pieces =
+      llvm::filter_to_vector(piecesOf(op), [](const Piece& piece) { return constantOf(piece.size) != 0; });
+  if (pieces.empty())
+    return nothing(op, registerType(op.getResultType().getElementType()));
+  // What part of a tensor is written over (slice_scatter) is read at this same index in every branch: once, before
+  // them. In each, the code of several such writes, one into the result of the other, would double with every one.
+  for (const Piece& piece : pieces)
+    if (Node whole = behindViews({piece.value, pieceIndices(space_, op, piece, at)});
+        whole.at == at && shapeOf(cast<RankedTensorType>(whole.value.getType())) == shapeOf(op.getResultType())) {
+      emit(whole);
+      if (failed())
+        return {};
+    }
+  const unsigned depth = scopes_.size() - 1;
+  const Value value = lanesShareAPiece(at.getResult(op.getDim()), pieces) ? pieceOfAllLanes(op, pieces, at)
+                                                                          : pieceOfEachLane(op, pieces, at);
+  return failed() ? Placed() : Placed{value, depth};
+}
+
+bool Evaluator::lanesShareAPiece(AffineExpr along, ArrayRef<Piece> pieces) {
+  const AffineExpr step = dependsOnLanes(along) ? laneStep(along) : space_.constant(0);
+  if (step && constantOf(step) == 0)
+    return true;
+  if (!step || constantOf(step) != 1 || !lanes_.aligned)
+    return false;
+  auto whole = [&](AffineExpr expr) { return constantOf(expr) && *constantOf(expr) % lanes_.count == 0; };
+  LinearForm form = space_.linear(along);
+  return whole(form.constant) && llvm::all_of(pieces, [&](const Piece& piece) { return whole(piece.offset); }) &&
+         llvm::all_of(form.terms, [&](const LinearForm::Term& term) {
+           return term.atom == space_.dim(lanes_.dim) || whole(term.coefficient);
+         });
+}
+
+// A branch picks the piece, and loads in it keep their form.
+Value Evaluator::pieceOfAllLanes(tensor::ConcatOp op, ArrayRef<Piece> pieces, AffineMap at) {
+  Location loc = op.getLoc();
+  const Type type = withLanes(registerType(op.getResultType().getElementType()), lanes_.count);
+  Placed position = emitIndex(at.getResult(op.getDim()));
+  if (failed())
+    return {};
+  auto from = [&](auto&& self, unsigned number) -> Value {
+    auto piece = [&] { return evaluate({pieces[number].value, pieceIndices(space_, op, pieces[number], at)}); };
+    toInnermost();
+    if (number + 1 == pieces.size()) {
+      Value value = piece();
+      toInnermost();
+      return value ? splat(builder_, value, lanes_.count) : Value();
+    }
+    Value bound = index(pieces[number + 1].offset);
+    toInnermost();
+    Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, bound);
+    return branch(loc, inside, type, piece, [&] { return self(self, number + 1); });
+  };
+  return from(from, 0);
+}
+
+// Each piece at indices clamped into it, and of each lane the one that it is of.
+Value Evaluator::pieceOfEachLane(tensor::ConcatOp op, ArrayRef<Piece> pieces, AffineMap at) {
+  Location loc = op.getLoc();
+  const Type element = registerType(op.getResultType().getElementType());
+  const unsigned lanes = lanes_.count;
+  Placed position = emitLaneIndex(at.getResult(op.getDim()));
+  if (failed())
+    return {};
+  Value result;
+  auto select = [&](Value value, Value offset, Value size) {
+    toInnermost();
+    value = splat(builder_, value, lanes);
+    if (!result) {
+      result = value;
+      return;
+    }
+    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes), splat(builder_, size, lanes));
+    Value mine = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, end);
+    result = arith::SelectOp::create(builder_, loc, mine, value, result);
+  };
+  for (const Piece& piece : llvm::reverse(pieces)) {
+    Value offset = index(piece.offset), size = index(piece.size);
+    toInnermost();
+    Value zero = constantIndex(builder_, loc, 0, lanes);
+    Value shifted = arith::SubIOp::create(builder_, loc, position.value, splat(builder_, offset, lanes));
+    Value last =
+        arith::SubIOp::create(builder_, loc, splat(builder_, size, lanes), constantIndex(builder_, loc, 1, lanes));
+    Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
+    Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
+    AffineMap exact = pieceIndices(space_, op, piece, at);
+    if (Node whole = behindViews({piece.value, exact}); isEmitted(whole)) {  // so it exists in all lanes
+      select(evaluate(whole), offset, size);
+      continue;
+    }
+    Dims dims;
+    dims.set(lanes_.dim);
+    AffineExpr opaque = space_.opaque(piece.value, exact, dims);
+    bound_opaques_[opaque] = clamped;
+    SmallVector<AffineExpr> exprs(exact.getResults());
+    exprs[op.getDim()] = opaque;
+    auto read = [&] { return evaluate({piece.value, space_.indices(exprs)}); };
+    auto nothing = [&] { return constantOfType(builder_, loc, builder_.getZeroAttr(element), lanes); };
+    Value value;
+    if (constantOf(piece.size))
+      value = read();
+    else if (Value some = allPositive(loc, piece.size))  // it may be empty: then nothing may be read
+      value = branch(loc, some, withLanes(element, lanes), read, nothing);
+    if (failed())
+      return {};
+    select(value, offset, size);
+  }
+  return result;
+}
+
+}  // namespace zefuse
