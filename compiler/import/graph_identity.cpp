@@ -152,151 +152,194 @@ std::string printed(Attribute attribute) {
   return text;
 }
 
+// One graph's identity, of a clone that it may rewrite: what is in it in the order in which it is needed, without names
+// and numbers of its own.
+class Identification {
+public:
+  explicit Identification(ModuleOp module)
+      : module_(module), graph_(module.lookupSymbol<func::FuncOp>("graph")), block_(graph_.getBody().front()),
+        sources_(graph_->getAttrOfType<ArrayAttr>("zefuse.symbol_sources")), order_(block_),
+        symbols_(graph_->getAttrOfType<ArrayAttr>("zefuse.symbols").size()),
+        input_of_argument_(block_.getNumArguments(), -1), input_of_symbol_(sources_.size(), -1) {
+    numberSymbols();
+    numberInputs();
+    replacer_.addReplacement([this](AffineMapAttr map) -> std::pair<Attribute, WalkResult> {
+      return {symbols_.has(map.getValue()) ? AffineMapAttr::get(symbols_.renamed(map.getValue())) : map,
+              WalkResult::skip()};
+    });
+  }
+
+  GraphIdentity run() {
+    identity_.operations = countsOf(order_.operations);
+    describeInputs();
+    const std::string definitions = describeSymbols();
+    describeOutputs();
+    rewrite();
+    llvm::raw_string_ostream stream(identity_.text);
+    stream << definitions;
+    module_.print(stream, OpPrintingFlags().useLocalScope().enableDebugInfo(false));
+    return std::move(identity_);
+  }
+
+private:
+  // In the order of their first mention.
+  void numberSymbols() {
+    AttrTypeWalker walker;
+    walker.addWalk([this](AffineMapAttr map) {
+      if (symbols_.has(map.getValue()))
+        symbols_.note(map.getValue());
+    });
+    for (BlockArgument argument : order_.arguments) {
+      walker.walk(argument.getType());
+      walker.walk(graph_.getArgAttrDict(argument.getArgNumber()));
+    }
+    walker.walk(outputs());
+    for (Operation* top : order_.operations)
+      top->walk<WalkOrder::PreOrder>([&](Operation* op) {
+        walker.walk(op->getAttrDictionary());
+        for (Type type : op->getResultTypes())
+          walker.walk(type);
+      });
+    for (size_t at = 0; at < symbols_.old().size(); ++at)  // definitions mention others, which are appended
+      if (Attribute definition = definitionOf(symbols_.old()[at]))
+        walker.walk(definition);
+  }
+
+  void numberInputs() {
+    for (auto [at, input] : llvm::enumerate(graph_->getAttrOfType<ArrayAttr>("zefuse.inputs").getValue()))
+      if (auto entry = dyn_cast<DictionaryAttr>(input)) {
+        if (auto argument = entry.getAs<IntegerAttr>("arg"))
+          input_of_argument_[argument.getInt()] = static_cast<int64_t>(at);
+        else if (auto symbol = entry.getAs<IntegerAttr>("symbol"))
+          if (int64_t& known = input_of_symbol_[symbol.getInt()]; known < 0)
+            known = static_cast<int64_t>(at);
+      }
+  }
+
+  void describeInputs() {
+    for (BlockArgument argument : order_.arguments) {
+      const unsigned old = argument.getArgNumber();
+      place_[old] = static_cast<int64_t>(identity_.arguments.size());
+      identity_.arguments.push_back(input_of_argument_[old]);
+      identity_.inputs.push_back(describe(argument));
+    }
+    bool known = true;
+    AttrTypeWalker sizes;
+    sizes.addWalk([&](AffineMapAttr map) { known &= !symbols_.has(map.getValue()) || symbols_.knows(map.getValue()); });
+    for (BlockArgument argument : block_.getArguments())
+      if (const unsigned old = argument.getArgNumber(); !place_.contains(old) && input_of_argument_[old] >= 0) {
+        known = true;
+        sizes.walk(argument.getType());
+        sizes.walk(graph_.getArgAttr(old, "zefuse.strides"));
+        if (known)
+          identity_.unread.emplace_back(describe(argument), input_of_argument_[old]);
+      }
+  }
+
+  // Returns their definitions, a line each.
+  std::string describeSymbols() {
+    std::string definitions;
+    for (unsigned symbol : symbols_.old()) {
+      const Attribute definition = definitionOf(symbol);
+      identity_.symbols.push_back(definition ? -1 : input_of_symbol_[symbol]);
+      definitions += definition ? printed(replacer_.replace(definition)) + "\n" : "given\n";
+    }
+    return definitions;
+  }
+
+  void describeOutputs() {
+    llvm::DenseMap<int64_t, int64_t> sharing;  // of a storage, how many outputs lie there
+    for (Attribute output : outputs())
+      if (auto entry = dyn_cast<DictionaryAttr>(output))  // None is none
+        if (auto storage = entry.getAs<IntegerAttr>("storage"))
+          ++sharing[storage.getInt()];
+    llvm::DenseMap<int64_t, int64_t> storages;  // numbered by their first mention
+    for (Attribute output : outputs()) {
+      auto entry = dyn_cast<DictionaryAttr>(output);
+      identity_.outputs.push_back(!entry                   ? "none"
+                                  : entry.contains("size") ? "size " + textOf(mapOf(entry, "size").getResults())
+                                                           : describe(entry, sharing, storages));
+    }
+  }
+
+  std::string describe(DictionaryAttr output, const llvm::DenseMap<int64_t, int64_t>& sharing,
+                       llvm::DenseMap<int64_t, int64_t>& storages) {
+    const Value result = block_.getTerminator()->getOperand(output.getAs<IntegerAttr>("result").getInt());
+    std::string text = textOf(cast<RankedTensorType>(replacer_.replace(result.getType())), mapOf(output, "strides"));
+    auto inputOf = [&](IntegerAttr argument) {
+      auto known = place_.find(argument.getInt());
+      return "input " + (known == place_.end() ? "none" : std::to_string(known->second));
+    };
+    if (output.contains("any_strides"))
+      text += " or others";
+    if (output.contains("leaves"))
+      text += " beyond an input";
+    if (auto written = output.getAs<IntegerAttr>("written"))
+      text += " into " + inputOf(written);
+    if (auto argument = output.getAs<IntegerAttr>("argument"))
+      text += " of " + inputOf(argument) + " from " + textOf(mapOf(output, "offset").getResults());
+    else if (auto storage = output.getAs<IntegerAttr>("storage"); storage && sharing.lookup(storage.getInt()) > 1)
+      text +=
+          " in shared memory " + std::to_string(storages.try_emplace(storage.getInt(), storages.size()).first->second);
+    return text;
+  }
+
+  std::string describe(BlockArgument argument) {
+    const unsigned old = argument.getArgNumber();
+    const auto strides = cast<AffineMapAttr>(replacer_.replace(graph_.getArgAttr(old, "zefuse.strides"))).getValue();
+    const bool user = graph_.getArgAttrOfType<StringAttr>(old, "zefuse.kind").getValue() == "user";
+    return (user ? "" : "static ") + textOf(cast<RankedTensorType>(replacer_.replace(argument.getType())), strides);
+  }
+
+  // Gives the clone that order, and takes its names and numbers.
+  void rewrite() {
+    for (Operation* op : order_.operations)
+      op->moveBefore(&block_, block_.end());
+    llvm::DenseSet<Operation*> kept(order_.operations.begin(), order_.operations.end());
+    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block_)))
+      if (!kept.contains(&op)) {
+        op.dropAllUses();
+        op.erase();
+      }
+    MLIRContext* context = graph_.getContext();
+    const unsigned before = block_.getNumArguments();
+    for (BlockArgument argument : order_.arguments)
+      argument.replaceAllUsesWith(block_.addArgument(argument.getType(), UnknownLoc::get(context)));
+    block_.eraseArguments(0, before);
+    graph_->setDiscardableAttrs(ArrayRef<NamedAttribute>{});
+    graph_.removeArgAttrsAttr();
+    graph_.removeResAttrsAttr();
+    graph_.setType(FunctionType::get(context, block_.getArgumentTypes(), block_.getTerminator()->getOperandTypes()));
+    replacer_.recursivelyReplaceElementsIn(graph_, /*replaceAttrs=*/true, /*replaceLocs=*/false, /*replaceTypes=*/true);
+  }
+
+  ArrayAttr outputs() { return graph_->getAttrOfType<ArrayAttr>("zefuse.outputs"); }
+  // What a symbol is made of; null: an input's size gives it.
+  Attribute definitionOf(unsigned symbol) const {
+    auto source = dyn_cast<DictionaryAttr>(sources_[symbol]);
+    return source && source.contains("input") ? Attribute() : sources_[symbol];
+  }
+  AffineMap mapOf(DictionaryAttr entry, StringRef name) {
+    return cast<AffineMapAttr>(replacer_.replace(entry.get(name))).getValue();
+  }
+
+  ModuleOp module_;
+  func::FuncOp graph_;
+  Block& block_;
+  const ArrayAttr sources_;
+  Order order_;
+  Symbols symbols_;
+  std::vector<int64_t> input_of_argument_, input_of_symbol_;  // numbers in "zefuse.inputs"; -1: none
+  llvm::DenseMap<int64_t, int64_t> place_;                    // of an argument: its number in `identity_.inputs`
+  AttrTypeReplacer replacer_;
+  GraphIdentity identity_;
+};
+
 }  // namespace
 
 GraphIdentity identify(ModuleOp original) {
   OwningOpRef<ModuleOp> module = original.clone();
-  auto graph = module->lookupSymbol<func::FuncOp>("graph");
-  Block& block = graph.getBody().front();
-  MLIRContext* context = graph.getContext();
-  const auto inputs = graph->getAttrOfType<ArrayAttr>("zefuse.inputs");
-  const auto outputs = graph->getAttrOfType<ArrayAttr>("zefuse.outputs");
-  const auto sources = graph->getAttrOfType<ArrayAttr>("zefuse.symbol_sources");
-  const unsigned num_symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size();
-
-  Order order(block);
-  Symbols symbols(num_symbols);
-  AttrTypeWalker walker;
-  walker.addWalk([&](AffineMapAttr map) {
-    if (symbols.has(map.getValue()))
-      symbols.note(map.getValue());
-  });
-  for (BlockArgument argument : order.arguments) {
-    walker.walk(argument.getType());
-    walker.walk(graph.getArgAttrDict(argument.getArgNumber()));
-  }
-  walker.walk(outputs);
-  for (Operation* top : order.operations)
-    top->walk<WalkOrder::PreOrder>([&](Operation* op) {
-      walker.walk(op->getAttrDictionary());
-      for (Type type : op->getResultTypes())
-        walker.walk(type);
-    });
-  auto definitionOf = [&](unsigned symbol) -> Attribute {
-    auto source = dyn_cast<DictionaryAttr>(sources[symbol]);
-    return source && source.contains("input") ? Attribute() : sources[symbol];
-  };
-  for (size_t at = 0; at < symbols.old().size(); ++at)  // definitions mention others, which are appended
-    if (Attribute definition = definitionOf(symbols.old()[at]))
-      walker.walk(definition);
-
-  AttrTypeReplacer replacer;
-  replacer.addReplacement([&](AffineMapAttr map) -> std::pair<Attribute, WalkResult> {
-    return {symbols.has(map.getValue()) ? AffineMapAttr::get(symbols.renamed(map.getValue())) : map,
-            WalkResult::skip()};
-  });
-
-  GraphIdentity identity;
-  identity.operations = countsOf(order.operations);
-  llvm::DenseMap<int64_t, int64_t> place;  // of an argument: its number in `inputs`
-  std::vector<int64_t> number(block.getNumArguments(), -1), integer(num_symbols, -1);
-  for (auto [at, input] : llvm::enumerate(inputs.getValue()))
-    if (auto entry = dyn_cast<DictionaryAttr>(input)) {
-      if (auto argument = entry.getAs<IntegerAttr>("arg"))
-        number[argument.getInt()] = static_cast<int64_t>(at);
-      else if (auto symbol = entry.getAs<IntegerAttr>("symbol"))
-        if (integer[symbol.getInt()] < 0)
-          integer[symbol.getInt()] = static_cast<int64_t>(at);
-    }
-  auto describe = [&](BlockArgument argument) {
-    const unsigned old = argument.getArgNumber();
-    const auto strides = cast<AffineMapAttr>(replacer.replace(graph.getArgAttr(old, "zefuse.strides"))).getValue();
-    const bool user = graph.getArgAttrOfType<StringAttr>(old, "zefuse.kind").getValue() == "user";
-    return (user ? "" : "static ") + textOf(cast<RankedTensorType>(replacer.replace(argument.getType())), strides);
-  };
-  for (BlockArgument argument : order.arguments) {
-    const unsigned old = argument.getArgNumber();
-    place[old] = static_cast<int64_t>(identity.arguments.size());
-    identity.arguments.push_back(number[old]);
-    identity.inputs.push_back(describe(argument));
-  }
-  AttrTypeWalker sizes;
-  bool known = true;
-  sizes.addWalk([&](AffineMapAttr map) { known &= !symbols.has(map.getValue()) || symbols.knows(map.getValue()); });
-  for (BlockArgument argument : block.getArguments())
-    if (const unsigned old = argument.getArgNumber(); !place.contains(old) && number[old] >= 0) {
-      known = true;
-      sizes.walk(argument.getType());
-      sizes.walk(graph.getArgAttr(old, "zefuse.strides"));
-      if (known)
-        identity.unread.emplace_back(describe(argument), number[old]);
-    }
-  std::string definitions;
-  for (unsigned symbol : symbols.old()) {
-    const Attribute definition = definitionOf(symbol);
-    identity.symbols.push_back(definition ? -1 : integer[symbol]);
-    definitions += definition ? printed(replacer.replace(definition)) + "\n" : "given\n";
-  }
-
-  llvm::DenseMap<int64_t, int64_t> storages, sharing;  // numbered by their first mention; how many outputs lie there
-  for (Attribute output : outputs)
-    if (auto entry = dyn_cast<DictionaryAttr>(output))  // None is none
-      if (auto storage = entry.getAs<IntegerAttr>("storage"))
-        ++sharing[storage.getInt()];
-  for (Attribute output : outputs) {
-    auto entry = dyn_cast<DictionaryAttr>(output);
-    auto mapOf = [&](StringRef name) { return cast<AffineMapAttr>(replacer.replace(entry.get(name))).getValue(); };
-    if (!entry) {
-      identity.outputs.emplace_back("none");
-      continue;
-    }
-    if (entry.contains("size")) {
-      identity.outputs.push_back("size " + textOf(mapOf("size").getResults()));
-      continue;
-    }
-    const Value result = block.getTerminator()->getOperand(entry.getAs<IntegerAttr>("result").getInt());
-    std::string text = textOf(cast<RankedTensorType>(replacer.replace(result.getType())), mapOf("strides"));
-    if (entry.contains("any_strides"))
-      text += " or others";
-    if (entry.contains("leaves"))
-      text += " beyond an input";
-    if (auto written = entry.getAs<IntegerAttr>("written")) {
-      auto known = place.find(written.getInt());
-      text += " into input " + (known == place.end() ? "none" : std::to_string(known->second));
-    }
-    if (auto argument = entry.getAs<IntegerAttr>("argument")) {
-      auto known = place.find(argument.getInt());
-      text += " of input " + (known == place.end() ? "none" : std::to_string(known->second)) + " from " +
-              textOf(mapOf("offset").getResults());
-    } else if (auto storage = entry.getAs<IntegerAttr>("storage"); storage && sharing[storage.getInt()] > 1) {
-      text +=
-          " in shared memory " + std::to_string(storages.try_emplace(storage.getInt(), storages.size()).first->second);
-    }
-    identity.outputs.push_back(std::move(text));
-  }
-
-  // The clone in that order, without names and numbers of its own.
-  for (Operation* op : order.operations)
-    op->moveBefore(&block, block.end());
-  llvm::DenseSet<Operation*> kept(order.operations.begin(), order.operations.end());
-  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (!kept.contains(&op)) {
-      op.dropAllUses();
-      op.erase();
-    }
-  const unsigned before = block.getNumArguments();
-  for (BlockArgument argument : order.arguments)
-    argument.replaceAllUsesWith(block.addArgument(argument.getType(), UnknownLoc::get(context)));
-  block.eraseArguments(0, before);
-  graph->setDiscardableAttrs(ArrayRef<NamedAttribute>{});
-  graph.removeArgAttrsAttr();
-  graph.removeResAttrsAttr();
-  graph.setType(FunctionType::get(context, block.getArgumentTypes(), block.getTerminator()->getOperandTypes()));
-  replacer.recursivelyReplaceElementsIn(graph, /*replaceAttrs=*/true, /*replaceLocs=*/false, /*replaceTypes=*/true);
-  llvm::raw_string_ostream stream(identity.text);
-  stream << definitions;
-  module->print(stream, OpPrintingFlags().useLocalScope().enableDebugInfo(false));
-  return identity;
+  return Identification(*module).run();
 }
 
 }  // namespace zefuse
