@@ -1,55 +1,14 @@
 // Convolutions by cuDNN: an extension of ours (common/ze_extension/convolution.h).
 #pragma once
 
-#include <algorithm>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "common/ze_extension/convolution.h"
-#include "drivers/cuda/cudnn_api.h"
+#include "drivers/cuda/convolution_graph.h"
 #include "drivers/cuda/device.h"
 #include "drivers/cuda/level_zero.h"
 
 namespace zefuse::cuda {
-
-// One of the library's descriptors, destroyed with its owner. Its functions answer the library's status. Move-only.
-class CudnnDescriptor {
-public:
-  explicit CudnnDescriptor(const CudnnApi& library) : library_(&library) {}
-  CudnnDescriptor(CudnnDescriptor&& other) noexcept
-      : library_(other.library_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
-  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept {
-    std::swap(library_, other.library_);
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~CudnnDescriptor();
-
-  cudnnBackendDescriptor_t get() const { return descriptor_; }
-  cudnnStatus_t create(cudnnBackendDescriptorType_t type);
-  cudnnStatus_t finalize() { return library_->cudnnBackendFinalize(descriptor_); }
-  template <typename T>
-  cudnnStatus_t set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& value) {
-    return library_->cudnnBackendSetAttribute(descriptor_, name, type, 1, &value);
-  }
-  template <typename T>
-  cudnnStatus_t set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T* values, size_t count) {
-    return library_->cudnnBackendSetAttribute(descriptor_, name, type, int64_t(count), values);
-  }
-  template <typename T>
-  cudnnStatus_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::vector<T>& values) const {
-    int64_t count = 0;
-    const cudnnStatus_t status =
-        library_->cudnnBackendGetAttribute(descriptor_, name, type, int64_t(values.size()), &count, values.data());
-    values.resize(status ? 0 : std::min(values.size(), size_t(count)));
-    return status;
-  }
-
-private:
-  const CudnnApi* library_;
-  cudnnBackendDescriptor_t descriptor_ = nullptr;
-};
 
 struct CudnnHandle;
 
@@ -71,11 +30,10 @@ struct Convolution : Object<Convolution> {
   const char* choice() const { return choice_.c_str(); }
 
 private:
-  struct Graph;
-  ze_result_t describe(const char* call, Graph& graph) const;
-  ze_result_t choose(const char* call, const Graph& graph);
+  ze_result_t choose(const char* call, cudnnBackendDescriptor_t graph);
+  CudnnFailure queue(const ze_extension::ConvolutionOperands& operands, CUstream stream);
   bool take(CudnnDescriptor& config, std::string& why);
-  ze_result_t fail(const char* call, const char* what, cudnnStatus_t status) const;
+  ze_result_t fail(const char* call, const CudnnFailure& failure) const;
 
   CudnnHandle* handle_ = nullptr;
   CudnnDescriptor plan_;
