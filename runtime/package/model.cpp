@@ -191,8 +191,14 @@ struct Model::Impl {
   // A row-major tensor at `place` with the elements of `given`.
   Result<Tensor> copyOf(const TensorRef& given, Place place, const CallOn& on) const;
   Result<std::shared_ptr<std::byte>> allocateAt(Place place, size_t bytes, const CallOn& on) const;
+  // The part that a call with these inputs runs.
+  Result<const Part*> partFor(std::span<const TensorRef> given) const;
+  Result<std::vector<CallInput>> inputsOf(const Part& part, std::span<const TensorRef> given) const;
   Result<Tensor> takeResult(const CallOutput& output, std::span<const CallInput> inputs,
                             std::vector<std::shared_ptr<std::byte>>& buffers, const CallOn& on) const;
+  // Into the weight or input that the call changes.
+  Status writeBack(const OutputSlot& slot, const Tensor& changed, std::span<const TensorRef> given,
+                   const CallOn& on) const;
 };
 
 Result<std::shared_ptr<std::byte>> Model::Impl::allocateAt(Place place, size_t bytes, const CallOn& on) const {
@@ -398,44 +404,86 @@ Result<Tensor> Model::copyTo(Place place, const TensorRef& tensor) {
   return impl_->copyOf(tensor, place, {});
 }
 
-Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given, const CallOn& on) {
-  Impl& impl = *impl_;
+// Whether the model can take inputs that lie there, and put its results where the caller wants them.
+Status Model::checkCall(std::span<const TensorRef> given, const CallOn& on) const {
+  const bool gpu = impl_->gpu != nullptr;
   if (given.size() != inputs().size())
     return Status{Code::invalid_argument, "the model takes " + std::to_string(inputs().size()) + " inputs, got " +
                                               std::to_string(given.size())};
-  if (!impl.gpu && (on.place.results == Place::device || on.place.stream))
+  if (!gpu && (on.place.results == Place::device || on.place.stream))
     return Status{Code::invalid_argument, "the model is on the CPU: its results cannot lie on a device, nor its work "
                                           "go into a stream"};
   for (size_t i = 0; i < given.size(); ++i)
-    if (given[i].place == Place::device && (!impl.gpu || inputs()[i].integer || inputs()[i].constant))
+    if (given[i].place == Place::device && (!gpu || inputs()[i].integer || inputs()[i].constant))
       return Status{Code::invalid_argument,
                     "input " + std::to_string(i) + " '" + inputs()[i].name + "' lies on a device, and " +
-                        (impl.gpu ? "it is a number, which is given in CPU memory" : "the model is on the CPU")};
+                        (gpu ? "it is a number, which is given in CPU memory" : "the model is on the CPU")};
+  return {};
+}
+
+Result<const Part*> Model::Impl::partFor(std::span<const TensorRef> given) const {
+  if (parts.size() == 1) {
+    ZEFUSE_RETURN_IF_ERROR(parts.front().checkGuards(given));
+    return &parts.front();
+  }
+  for (const Part& part : parts)
+    if (part.accepts(given) && part.checkGuards(given).ok())
+      return &part;
+  std::string text = "no set of shapes in the package fits: got (";
+  for (size_t i = 0; i < given.size(); ++i)
+    text += (i ? ", " : "") + shapeText(given[i]);
+  text += "), compiled for";
+  for (const Part& part : parts) {
+    text += &part == &parts.front() ? " (" : ", (";
+    for (size_t i = 0; i < part.inputs.size(); ++i)
+      text += (i ? ", " : "") + zefuse::package::text(part.inputs[i]);
+    text += ")";
+  }
+  return Status{Code::invalid_argument, text};
+}
+
+Result<std::vector<CallInput>> Model::Impl::inputsOf(const Part& part, std::span<const TensorRef> given) const {
+  std::vector<CallInput> inputs(part.entry->inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputSlot& slot = part.entry->inputs[i];
+    inputs[i].tensor = slot.is_weight ? weights.find(slot.weight)->second.ref() : given[slot.user];
+    if (slot.is_weight)
+      continue;
+    inputs[i].is_tensor = !slot.constant && !part.inputs[slot.user].integer;
+    if (slot.constant || inputs[i].is_tensor)
+      continue;
+    const TensorRef& number = given[slot.user];
+    if (number.dtype != plan::DType::i64 || !number.data ||
+        std::ranges::any_of(number.sizes, [](int64_t size) { return size != 1; }))
+      return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " '" + part.inputs[slot.user].name +
+                                                "': expected a tensor of one i64"};
+    std::memcpy(&inputs[i].integer, number.data, sizeof inputs[i].integer);
+  }
+  return inputs;
+}
+
+Status Model::Impl::writeBack(const OutputSlot& slot, const Tensor& changed, std::span<const TensorRef> given,
+                              const CallOn& on) const {
+  const TensorRef target =
+      slot.kind == OutputSlot::Kind::weight ? weights.find(slot.weight)->second.ref() : given[slot.user];
+  if (target.dtype != changed.dtype || !std::ranges::equal(target.sizes, changed.sizes))
+    return Status{Code::internal, "a changed tensor has another dtype or shape than before"};
+  if (std::ranges::find(target.sizes, 0) != target.sizes.end())
+    return {};
+  if (!target.data)
+    return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " has no data to change"};
+  return executor::copyTensor(gpu.get(), on.place.stream, {target.data, target.place, target.strides},
+                              {changed.data, changed.place, changed.strides}, changed.sizes, elementSize(target.dtype));
+}
+
+Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given, const CallOn& on) {
+  Impl& impl = *impl_;
+  ZEFUSE_RETURN_IF_ERROR(checkCall(given, on));
   if (!impl.weights_checked.load(std::memory_order_acquire)) [[unlikely]]
     ZEFUSE_RETURN_IF_ERROR(checkWeights());
-  const Part* part = &impl.parts.front();
-  if (impl.parts.size() > 1) {
-    const auto fitting = std::ranges::find_if(
-        impl.parts, [&](const Part& each) { return each.accepts(given) && each.checkGuards(given).ok(); });
-    if (fitting == impl.parts.end()) {
-      std::string text = "no set of shapes in the package fits: got (";
-      for (size_t i = 0; i < given.size(); ++i)
-        text += (i ? ", " : "") + shapeText(given[i]);
-      text += "), compiled for";
-      for (const Part& each : impl.parts) {
-        text += &each == &impl.parts.front() ? " (" : ", (";
-        for (size_t i = 0; i < each.inputs.size(); ++i)
-          text += (i ? ", " : "") + zefuse::package::text(each.inputs[i]);
-        text += ")";
-      }
-      return Status{Code::invalid_argument, text};
-    }
-    part = &*fitting;
-  } else {
-    ZEFUSE_RETURN_IF_ERROR(part->checkGuards(given));
-  }
-
-  const PlanEntry& entry = *part->entry;
+  auto part = impl.partFor(given);
+  if (!part.ok())
+    return part.status();
   std::unique_lock turn(impl.turn, std::defer_lock);
   if (impl.stateful) {
     turn.lock();
@@ -444,25 +492,12 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given, const 
                     "this process was forked while another thread's call was changing the model's buffers, which may "
                     "be half changed here: load the model again, or fork between calls"};
   }
-  std::vector<CallInput> call(entry.inputs.size());
-  for (size_t i = 0; i < call.size(); ++i) {
-    const InputSlot& slot = entry.inputs[i];
-    call[i].tensor = slot.is_weight ? impl.weights.find(slot.weight)->second.ref() : given[slot.user];
-    if (!slot.is_weight && slot.constant) {
-      call[i].is_tensor = false;
-    } else if (!slot.is_weight && part->inputs[slot.user].integer) {
-      call[i].is_tensor = false;
-      const TensorRef& number = given[slot.user];
-      if (number.dtype != plan::DType::i64 || !number.data ||
-          std::ranges::any_of(number.sizes, [](int64_t size) { return size != 1; }))
-        return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " '" +
-                                                  part->inputs[slot.user].name + "': expected a tensor of one i64"};
-      std::memcpy(&call[i].integer, number.data, sizeof call[i].integer);
-    }
-  }
-  std::vector<std::shared_ptr<std::byte>> buffers(part->executable->numOutputBuffers());
-  auto results = part->executable->call(
-      call,
+  auto call = impl.inputsOf(**part, given);
+  if (!call.ok())
+    return call.status();
+  std::vector<std::shared_ptr<std::byte>> buffers((*part)->executable->numOutputBuffers());
+  auto results = (*part)->executable->call(
+      *call,
       [&](const OutputRequest& request) -> Result<void*> {
         auto memory = impl.allocateAt(request.place, request.bytes, on);
         if (!memory.ok())
@@ -477,28 +512,17 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given, const 
   // All results first: one may be an input's memory that another is about to change.
   std::vector<Tensor> tensors, users(impl.manifest.output_names.size());
   for (const CallOutput& output : *results) {
-    auto tensor = impl.takeResult(output, call, buffers, on);
+    auto tensor = impl.takeResult(output, *call, buffers, on);
     if (!tensor.ok())
       return tensor.status();
     tensors.push_back(std::move(*tensor));
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const OutputSlot& slot = entry.outputs[i];
-    if (slot.kind == OutputSlot::Kind::user) {
+    const OutputSlot& slot = (*part)->entry->outputs[i];
+    if (slot.kind == OutputSlot::Kind::user)
       users[slot.user] = std::move(tensors[i]);
-      continue;
-    }
-    const TensorRef target =
-        slot.kind == OutputSlot::Kind::weight ? impl.weights.find(slot.weight)->second.ref() : given[slot.user];
-    if (target.dtype != tensors[i].dtype || !std::ranges::equal(target.sizes, tensors[i].sizes))
-      return Status{Code::internal, "a changed tensor has another dtype or shape than before"};
-    if (std::ranges::find(target.sizes, 0) != target.sizes.end())
-      continue;
-    if (!target.data)
-      return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " has no data to change"};
-    ZEFUSE_RETURN_IF_ERROR(executor::copyTensor(
-        impl.gpu.get(), on.place.stream, {target.data, target.place, target.strides},
-        {tensors[i].data, tensors[i].place, tensors[i].strides}, tensors[i].sizes, elementSize(target.dtype)));
+    else
+      ZEFUSE_RETURN_IF_ERROR(impl.writeBack(slot, tensors[i], given, on));
   }
   return users;
 }

@@ -82,6 +82,7 @@ public:
 private:
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
+  Status checkCall(std::span<const TensorRef> given, const CallOn& on) const;
   std::unique_ptr<Impl> impl_;
 };
 
