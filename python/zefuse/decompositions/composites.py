@@ -8,15 +8,7 @@ from typing import Any
 
 import torch
 
-from zefuse.decompositions import (
-    distances,
-    dropout,
-    eager_strides,
-    embedding_bags,
-    order_statistics,
-    recurrent,
-    resampling,
-)
+from zefuse.decompositions import recurrent
 
 
 def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: list[int]) -> torch.Tensor:
@@ -230,7 +222,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = No
     return torch.where(place < steps // 2, first + step * place, last - step * (steps - 1 - place)).to(dtype)
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
         aten.addbmm.default: addbmm,
@@ -264,6 +256,4 @@ def composites() -> dict[Any, Callable[..., Any]]:
         table[packet.default] = fma
     if (packet := getattr(torch.ops.aten, "_fused_rms_norm", None)) is not None:
         table[packet.default] = fused_rms_norm
-    for family in (distances, dropout, eager_strides, embedding_bags, order_statistics, resampling):
-        table |= family.composites()
     return table

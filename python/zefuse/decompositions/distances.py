@@ -94,7 +94,7 @@ def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return torch.linalg.vector_norm(self - other, p)
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten._cdist_forward.default: cdist,

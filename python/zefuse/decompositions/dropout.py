@@ -47,5 +47,5 @@ def _drawn_as_it_lies() -> bool:
         return torch.equal(turned.t(), flat)
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     return {torch.ops.aten.native_dropout.default: native_dropout}

@@ -144,7 +144,7 @@ def index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Any:
     return result.permute(order).contiguous().permute([order.index(dim) for dim in range(len(order))])
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
         aten.div.Tensor_mode: div_mode,

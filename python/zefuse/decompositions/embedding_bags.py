@@ -143,7 +143,7 @@ def per_sample_weights_backward(
     return torch.where(indices == padding_idx, 0.0, made) if padding_idx >= 0 else made
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten._embedding_bag.default: embedding_bag,

@@ -129,7 +129,7 @@ def bucketize(self: Tensor, boundaries: Tensor, *, out_int32: bool = False, righ
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten.kthvalue.default: kthvalue,

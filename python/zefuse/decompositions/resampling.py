@@ -214,7 +214,7 @@ def _resize(filter: Callable[[Tensor], Tensor]) -> tuple[Callable[..., Any], Cal
     return forward, backward
 
 
-def composites() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     bilinear, bilinear_backward = _resize(_triangle)
     bicubic, bicubic_backward = _resize(_cubic)

@@ -12,7 +12,38 @@ from typing import Any
 
 import torch
 
-from zefuse.decompositions.composites import composites
+from zefuse.decompositions import (
+    composites,
+    decomposed_quantization,
+    distances,
+    dropout,
+    dropped_attention,
+    eager_strides,
+    embedding_bags,
+    foreach,
+    fused_attention,
+    order_statistics,
+    packed_products,
+    random_numbers,
+    resampling,
+    transformer_layers,
+    without_kernels,
+)
+
+# Ours, in place of torch's or where torch has none.
+_FAMILIES = (
+    composites,
+    distances,
+    dropout,
+    eager_strides,
+    embedding_bags,
+    foreach,
+    fused_attention,
+    order_statistics,
+    packed_products,
+    resampling,
+    transformer_layers,
+)
 
 # The importer has the formula (compiler/import). Taken apart, each would be several nodes that fusion joins again, and
 # low-precision inputs would be rounded between the pieces, where eager rounds once.
@@ -59,8 +90,6 @@ KEPT = frozenset((*GRADIENTS, *" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).
 def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    from zefuse.decompositions import foreach, fused_attention, packed_products, transformer_layers, without_kernels
-
     # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it. So with these.
     aten = torch.ops.aten
     kept: dict[Any, Callable[..., Any]] = dict(
@@ -74,21 +103,14 @@ def _table() -> dict[Any, Callable[..., Any]]:
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
-    return without_kernels.kept_where_refused(
-        kept
-        | foreach.decompositions()
-        | packed_products.decompositions()
-        | fused_attention.decompositions()
-        | transformer_layers.decompositions()
-        | composites()
-    )
+    for family in _FAMILIES:
+        kept |= family.decompositions()
+    return without_kernels.kept_where_refused(kept)
 
 
 def decompositions(random_in_kernels: bool = True) -> dict[Any, Callable[..., Any]]:
     """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it. ``random_in_kernels``: of
     CUDA tensors; else torch draws."""
-    from zefuse.decompositions import decomposed_quantization, dropped_attention, random_numbers
-
     table = _table() | decomposed_quantization.decompositions()
     if not random_in_kernels:
         return table
