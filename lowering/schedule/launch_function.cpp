@@ -1,6 +1,6 @@
 #include "lowering/schedule/launch_function.h"
 
-#include "lowering/dialect/shape.h"
+#include "lowering/analysis/element_types.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
