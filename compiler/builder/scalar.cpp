@@ -211,5 +211,10 @@ Scalar copysign(Scalar magnitude, Scalar sign) {
   return {sign.builder(), math::CopySignOp::create(sign.builder(), magnitude.value(), sign.value())};
 }
 Scalar fmod(Scalar a, Scalar b) { return {a.builder(), arith::RemFOp::create(a.builder(), a.value(), b.value())}; }
+Scalar multiplyAdd(Scalar a, Scalar b, Scalar c) {
+  if (!a.isFloat())
+    return a * b + c;
+  return {a.builder(), math::FmaOp::create(a.builder(), a.value(), b.value(), c.value())};
+}
 
 }  // namespace zefuse

@@ -109,6 +109,8 @@ Scalar atan2(Scalar y, Scalar x);
 Scalar pow(Scalar x, Scalar y);
 Scalar copysign(Scalar magnitude, Scalar sign);
 Scalar fmod(Scalar a, Scalar b);  // exact, with a's sign
+// a * b + c: of floats rounded once, as eager's kernels do, whose compiler joins the two.
+Scalar multiplyAdd(Scalar a, Scalar b, Scalar c);
 
 inline Scalar sigmoid(Scalar x) { return 1.0 / (1.0 + exp(-x)); }
 

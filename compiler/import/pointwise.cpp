@@ -80,6 +80,8 @@ Values emitAddSub(Op& op, bool subtract, bool reverse) {
   return {elementwise(
       op, operands, common,
       [&](Body&, In in) {
+        if (scaled && in[1].isFloat())
+          return multiplyAdd(in[1], subtract ? -in[2] : in[2], in[0]);
         Scalar right = scaled ? in[1] * in[2] : in[1];
         return subtract ? in[0] - right : in[0] + right;
       },
@@ -294,7 +296,7 @@ Values emitAddCmul(Op& op) {
   SmallVector<TensorOrNumber> operands = {op.operand("self"), op.operand("tensor1"), op.operand("tensor2")};
   Type common = promote(operands, op.build.b.getContext());
   operands.push_back(op.operand("value"));
-  return {elementwise(op, operands, common, [](Body&, In in) { return in[0] + in[3] * in[1] * in[2]; })};
+  return {elementwise(op, operands, common, [](Body&, In in) { return multiplyAdd(in[3] * in[1], in[2], in[0]); })};
 }
 
 Values emitAddCDiv(Op& op) {
@@ -368,20 +370,16 @@ void registerArithmetic(OpTable& table) {
   table.add("aten.pow.Scalar", emitPowTensor);
   table.add("aten.pow.Tensor_Scalar", emitPowNumber);
   table.add("aten.pow.Tensor_Tensor", emitPowTensor);
-  addFormula(table, "aten.lerp.Scalar", {"self", "end", "weight"}, Compute::promoted, [](In in) {
-    Scalar difference = in[1] - in[0];
-    return select(abs(in[2]) < 0.5, in[0] + in[2] * difference, in[1] - difference * (1.0 - in[2]));
-  });
-  addFormula(table, "aten.lerp.Tensor", {"self", "end", "weight"}, Compute::promoted, [](In in) {
-    Scalar difference = in[1] - in[0];
-    return select(abs(in[2]) < 0.5, in[0] + in[2] * difference, in[1] - difference * (1.0 - in[2]));
-  });
+  for (StringRef overload : {"Scalar", "Tensor"}) {
+    addFormula(table, ("aten.lerp." + overload).str(), {"self", "end", "weight"}, Compute::promoted, [](In in) {
+      Scalar small = abs(in[2]) < 0.5;  // so that both ends are met exactly
+      return multiplyAdd(select(small, in[2], in[2] - 1), in[1] - in[0], select(small, in[0], in[1]));
+    });
+  }
   table.add("aten.addcmul.default", emitAddCmul);
   // Of zefuse.llm: rounded once.
-  addFormula(table, "zefuse_llm.multiply_add.default", {"a", "b", "c"}, Compute::promoted, [](In in) {
-    ImplicitLocOpBuilder& b = in[0].builder();
-    return Scalar(b, math::FmaOp::create(b, in[0].value(), in[1].value(), in[2].value()));
-  });
+  addFormula(table, "zefuse_llm.multiply_add.default", {"a", "b", "c"}, Compute::promoted,
+             [](In in) { return multiplyAdd(in[0], in[1], in[2]); });
   // Of zefuse.llm, of i32 alone: dot products of four bytes, and a word of four numbers.
   addFormula(table, "zefuse_llm.dot4.default", {"a", "b", "sum"}, Compute::promoted, [](In in) {
     ImplicitLocOpBuilder& b = in[0].builder();

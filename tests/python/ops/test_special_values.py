@@ -101,7 +101,18 @@ BINARY: dict[str, Function] = {
     "clamp(max)": lambda a, b: torch.clamp(a, max=b),
     "clamp(min, max)": lambda a, b: torch.clamp(a, b, b),
     "where(a, b)": lambda a, b: torch.where(a > b, a, b),
-    "lerp": lambda a, b: torch.lerp(a, b, 0.5),
+    **{
+        f"lerp({weight})": lambda a, b, weight=weight: torch.lerp(a, b, weight)
+        for weight in (-1.0, 0.0, 0.3, 0.5, 1.0, 3.0)
+    },
+    "add(alpha)": lambda a, b: torch.add(a, b, alpha=3),
+    "sub(alpha)": lambda a, b: torch.sub(a, b, alpha=3),
+    "rsub(alpha)": lambda a, b: torch.rsub(a, b, alpha=3),
+    **{
+        f"addcmul({value})": lambda a, b, value=value: torch.addcmul(a, b, b, value=value) for value in (-0.5, 0.5, 1.0)
+    },
+    "addcmul(a, a, b)": lambda a, b: torch.addcmul(a, a, b, value=3),
+    "addcdiv": lambda a, b: a.addcdiv(b, a, value=0.5),  # Dynamo makes three operators of torch.addcdiv
     "prelu": lambda a, b: torch.where(a > 0, a, a * b),
 }
 
