@@ -243,6 +243,9 @@ Status PlanCheck::steps() {
     case plan::StepKind::Matmul: ZEFUSE_RETURN_IF_ERROR(matmul(i, *kind.AsMatmul())); break;
     case plan::StepKind::Convolution: ZEFUSE_RETURN_IF_ERROR(convolution(i, *kind.AsConvolution())); break;
     case plan::StepKind::Attention: ZEFUSE_RETURN_IF_ERROR(attention(i, *kind.AsAttention())); break;
+    case plan::StepKind::AttentionGradient:
+      ZEFUSE_RETURN_IF_ERROR(attentionGradient(i, *kind.AsAttentionGradient()));
+      break;
     case plan::StepKind::Recurrence: ZEFUSE_RETURN_IF_ERROR(recurrence(i, *kind.AsRecurrence())); break;
     case plan::StepKind::GroupedMatmul: ZEFUSE_RETURN_IF_ERROR(groupedMatmul(i, *kind.AsGroupedMatmul())); break;
     case plan::StepKind::AtenCall: ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall())); break;
@@ -340,7 +343,24 @@ Status PlanCheck::attention(size_t step, const plan::AttentionT& attention) {
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.query, "the query"));
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.key, "the key"));
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.value, "the value"));
+  if (attention.log_sums >= 0)
+    ZEFUSE_RETURN_IF_ERROR(writes(step, uint32_t(attention.log_sums), "the rows' sums"));
   return writes(step, attention.out, "the result");  // sizes and strides are checked when the step is bound
+}
+
+Status PlanCheck::attentionGradient(size_t step, const plan::AttentionGradientT& gradient) {
+  ZEFUSE_RETURN_IF_ERROR(reads(step, gradient.query, "the query"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, gradient.key, "the key"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, gradient.value, "the value"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, gradient.gradient, "the result's gradient"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, gradient.log_sums, "the rows' logarithms"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, gradient.row_sums, "the rows' sums"));
+  if (gradient.results.size() != 3)
+    return damaged(stepName(plan_, step) + " has " + std::to_string(gradient.results.size()) + " results");
+  for (int32_t result : gradient.results)
+    if (result >= 0)
+      ZEFUSE_RETURN_IF_ERROR(writes(step, uint32_t(result), "a gradient"));
+  return {};
 }
 
 Status PlanCheck::recurrence(size_t step, const plan::RecurrenceT& recurrence) {

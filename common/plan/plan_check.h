@@ -26,6 +26,7 @@ private:
   Status matmul(size_t step, const plan::MatmulT& matmul);
   Status convolution(size_t step, const plan::ConvolutionT& convolution);
   Status attention(size_t step, const plan::AttentionT& attention);
+  Status attentionGradient(size_t step, const plan::AttentionGradientT& gradient);
   Status recurrence(size_t step, const plan::RecurrenceT& recurrence);
   Status groupedMatmul(size_t step, const plan::GroupedMatmulT& product);
   Status postOps(size_t step, const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, uint32_t out);

@@ -165,6 +165,7 @@ static const KernelNoteT* noteOf(const StepKindUnion& kind) {
   case StepKind::Matmul: return kind.AsMatmul()->note.get();
   case StepKind::Convolution: return kind.AsConvolution()->note.get();
   case StepKind::Attention: return kind.AsAttention()->note.get();
+  case StepKind::AttentionGradient: return kind.AsAttentionGradient()->note.get();
   case StepKind::Recurrence: return kind.AsRecurrence()->note.get();
   case StepKind::GroupedMatmul: return kind.AsGroupedMatmul()->note.get();
   case StepKind::AtenCall: return kind.AsAtenCall()->note.get();

@@ -422,7 +422,7 @@ static FloatAttr scaleAttribute(OpBuilder& builder, std::optional<double> scale)
 ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value mask, std::optional<double> scale,
                                      bool causal, RankedTensorType result, RankedTensorType log_sums) {
   return AttentionOp::create(b, result, log_sums, query, key, value, mask, scaleAttribute(b, scale),
-                             b.getBoolAttr(causal), AffineMapAttr())
+                             b.getBoolAttr(causal), AffineMapAttr(), AffineMapAttr())
       ->getResults();
 }
 

@@ -40,8 +40,8 @@ constexpr int64_t many_scores = 1 << 16;
 
 // Whether the CPU library's call by blocks of rows can do it, and pays. How many scores symbolic sizes make is not
 // known; where they are causal, which blocks do half of, it pays or costs the same.
-bool libraryTakes(AttentionOp op) {
-  if (op.getMask() || op.getLogSums() || !op.getScale())
+template <typename Attention> bool libraryTakes(Attention op) {
+  if (op.getMask() || !op.getScale())
     return false;
   bool symbolic = false;
   for (Value operand : {op.getQuery(), op.getKey(), op.getValue()}) {
@@ -78,7 +78,7 @@ AttentionGradientCall callOf(AttentionGradientOp op) {
 
 std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& target) {
   if (!target.supports.products)
-    return Reason();
+    return libraryTakes(op) ? std::nullopt : std::optional(Reason());
   if (!op.getScale())
     return "the sizes of a head must be known";
   AttentionGradientCall call = callOf(op);
@@ -92,7 +92,7 @@ std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& ta
 
 /// All three derivatives by two launches, where one is no better.
 void divide(AttentionGradientOp op, const TargetDescription& target) {
-  if (op.getNumResults() != 3 || joinsAttentionGradients(callOf(op), target))
+  if (!target.supports.products || op.getNumResults() != 3 || joinsAttentionGradients(callOf(op), target))
     return;
   OpBuilder b(op);
   auto derivative = [&](TypeRange types, UnitAttr of_keys) {

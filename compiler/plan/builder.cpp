@@ -209,7 +209,7 @@ private:
     if (auto attention = dyn_cast<AttentionOp>(op))
       return addAttention(attention);
     if (auto gradient = dyn_cast<AttentionGradientOp>(op))
-      return addOwnKernel(gradient);
+      return addAttentionGradient(gradient);
     if (auto grouped = dyn_cast<GroupedMatmulOp>(op))
       return addGroupedMatmul(grouped);
     if (isa<GroupIndexOp>(op)) {
@@ -393,6 +393,16 @@ private:
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
     push(calls_.attention(op), op);
+    return success();
+  }
+
+  LogicalResult addAttentionGradient(AttentionGradientOp op) {
+    if (lowered_.find(op))
+      return addOwnKernel(op);
+    for (auto [result, layout] : llvm::zip_equal(op.getResults(), resultLayouts(op)))
+      if (!result.use_empty())
+        allocate(result, layout);
+    push(calls_.attentionGradient(op), op);
     return success();
   }
 

@@ -38,7 +38,11 @@ SmallVector<AffineMap> resultLayouts(Operation* call) {
     return llvm::to_vector(gradient.getResultLayouts()->getAsValueRange<AffineMapAttr>());
   if (auto recurrence = dyn_cast<RecurrenceOp>(call))
     return llvm::to_vector(recurrence.getResultLayouts()->getAsValueRange<AffineMapAttr>());
-  return {*cast<AttentionOp>(call).getResultLayout()};
+  auto attention = cast<AttentionOp>(call);
+  SmallVector<AffineMap> layouts{*attention.getResultLayout()};
+  if (attention.getLogSums())
+    layouts.push_back(*attention.getLogSumsLayout());
+  return layouts;
 }
 
 AffineMap ValueLayouts::of(Value value) {

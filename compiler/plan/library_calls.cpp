@@ -110,7 +110,27 @@ std::unique_ptr<plan::AttentionT> LibraryCalls::attention(AttentionOp op) {
   attention->out = values_.addValue(op.getResult());
   attention->scale = op.getScale()->convertToFloat();
   attention->causal = op.getCausal();
+  if (op.getLogSums())
+    attention->log_sums = static_cast<int32_t>(values_.addValue(op.getLogSums()));
   return attention;
+}
+
+std::unique_ptr<plan::AttentionGradientT> LibraryCalls::attentionGradient(AttentionGradientOp op) {
+  auto gradient = std::make_unique<plan::AttentionGradientT>();
+  gradient->query = values_.addLibraryOperand(op.getQuery());
+  gradient->key = values_.addLibraryOperand(op.getKey());
+  gradient->value = values_.addLibraryOperand(op.getValue());
+  gradient->gradient = values_.addLibraryOperand(op.getGradient());
+  gradient->log_sums = values_.addValue(op.getLogSums());
+  gradient->row_sums = values_.addValue(op.getDelta());
+  gradient->results.assign(3, -1);
+  for (OpResult result : op->getResults())
+    if (!result.use_empty())
+      gradient->results[result.getResultNumber() + (op.getOfKeys() ? 1 : 0)] =
+          static_cast<int32_t>(values_.addValue(result));
+  gradient->scale = op.getScale()->convertToFloat();
+  gradient->causal = op.getCausal();
+  return gradient;
 }
 
 // The product, with the places of its operands, which are strided tensors in memory. Null: there is none.

@@ -29,6 +29,7 @@ public:
   std::unique_ptr<plan::MatmulT> product(MatmulOp op);
   std::unique_ptr<plan::ConvolutionT> convolution(ConvolutionOp op);
   std::unique_ptr<plan::AttentionT> attention(AttentionOp op);
+  std::unique_ptr<plan::AttentionGradientT> attentionGradient(AttentionGradientOp op);
 
   // Of a kernel that was made for the vendor's library too (zefuse.library), whose results are placed. Nothing: it was
   // not, or a tensor of it lies as the library does not want it.

@@ -173,8 +173,10 @@ LogicalResult AttentionOp::verify() {
     return failure();
   if (!getResultLayout())
     return success();  // whyNoProductKernel has a kernel's rules; only a call has a layout
-  if (getMask() || getLogSums())
-    return emitOpError("has a mask or sums of rows, which the library's call does not");
+  if (getMask())
+    return emitOpError("has a mask, which the library's call does not");
+  if (bool(getLogSums()) != bool(getLogSumsLayout()))
+    return emitOpError("wants a layout for each result");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {
     auto type = cast<RankedTensorType>(tensor.getType());
     Type element = type.getElementType();

@@ -238,13 +238,14 @@ def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure,
     query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. `mask`: of the scores'
     sizes [B, H, S, T] or some of its last dimensions, sizes of 1 broadcast; floats are added, i1 keeps where true. No `scale`:
     1 / sqrt(D), D a symbol. `causal`: query s sees keys 0..s. A query that sees no key gives zeros. `log_sums` [B, H, S], f32: the
-    logarithm of the sum of each query's exponentials, which its derivative wants (-inf without a key). `result_layout`: as
+    logarithm of the sum of each query's exponentials, which its derivative wants (-inf without a key). `result_layout`, `log_sums_layout`: as
     zefuse.matmul's.
     Stage 1 has it as one of zefuse.alternatives, the other is two zefuse.matmul around a softmax. Stage 2 keeps it where the
-    target takes it: as a node of kernels (`zefuse.in_kernel`), or as the library's call: no mask, no `log_sums`, f32 or bf16, rank 4.
+    target takes it: as a node of kernels (`zefuse.in_kernel`), or as the library's call: no mask, f32 or bf16, rank 4.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, Optional<AnyRankedTensor>:$mask,
-                       OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, OptionalAttr<AffineMapAttr>:$result_layout);
+                       OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, OptionalAttr<AffineMapAttr>:$result_layout,
+                       OptionalAttr<AffineMapAttr>:$log_sums_layout);
   let results = (outs AnyRankedTensor:$result, Optional<AnyRankedTensor>:$log_sums);
   let assemblyFormat = [{
     $query `,` $key `,` $value (`mask` $mask^)? attr-dict `:` functional-type(operands, results)
@@ -254,7 +255,7 @@ def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure,
 
 def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure,
     DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["keepsRowsOf", "setLayouts"]>]> {
-  let summary = "a derivative of attention without scores in memory: a GPU's kernel (lowerAttentionGradient has the shapes)";
+  let summary = "a derivative of attention without scores in memory: a GPU's kernel (lowerAttentionGradient has the shapes) or one library call";
   let description = [{
     `gradient`: of zefuse.attention's result; `log_sums`: its second result; `delta`: each query's sum of gradient * result, f32.
     One result, the gradient of the queries; `of_keys`: two, of the keys and of the values. Or three, all of these: one launch; where

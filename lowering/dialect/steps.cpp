@@ -79,9 +79,14 @@ bool AttentionOp::keepsRowsOf(unsigned result) { return result == 0; }
 
 void AttentionOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results) {
   setResultLayoutAttr(AffineMapAttr::get(results[0]));
+  if (getLogSums())
+    setLogSumsLayoutAttr(AffineMapAttr::get(results[1]));
 }
 
-OperandRule AttentionGradientOp::getOperandRule(unsigned) { return OperandRule::strided; }
+// Sums of rows may lie in any way.
+OperandRule AttentionGradientOp::getOperandRule(unsigned operand) {
+  return operand < 4 ? OperandRule::rows : OperandRule::strided;
+}
 
 bool AttentionGradientOp::keepsRowsOf(unsigned) { return true; }
 

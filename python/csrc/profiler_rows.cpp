@@ -45,6 +45,16 @@ struct Row {
   std::optional<int64_t> flops;  // of products
 };
 
+// Of a step's results those that somebody asks for.
+std::vector<uint32_t> writtenOf(const flatbuffers::Vector<int32_t>* results) {
+  std::vector<uint32_t> written;
+  if (results)
+    for (int32_t value : *results)
+      if (value >= 0)
+        written.push_back(static_cast<uint32_t>(value));
+  return written;
+}
+
 Row rowOf(const plan::Plan& plan, const plan::Step& step) {
   switch (step.kind_type()) {
   case plan::StepKind::Launch: {
@@ -75,18 +85,18 @@ Row rowOf(const plan::Plan& plan, const plan::Step& step) {
     const auto* attention = step.kind_as_Attention();
     return {"attention", {attention->out()}, attention->note(), {}};
   }
+  case plan::StepKind::AttentionGradient: {
+    const auto* gradient = step.kind_as_AttentionGradient();
+    return {"attention derivative", writtenOf(gradient->results()), gradient->note(), {}};
+  }
   case plan::StepKind::GroupedMatmul: {
     const auto* grouped = step.kind_as_GroupedMatmul();
     return {"grouped matmul", {grouped->out()}, grouped->note(), {}};
   }
   case plan::StepKind::Recurrence: {
     const auto* recurrence = step.kind_as_Recurrence();
-    Row row{plan::EnumNameRecurrentCell(recurrence->cell()), {}, recurrence->note(), {}};
+    Row row{plan::EnumNameRecurrentCell(recurrence->cell()), writtenOf(recurrence->results()), recurrence->note(), {}};
     row.name += recurrence->gradient() ? " derivative" : " steps";
-    if (const auto* results = recurrence->results())
-      for (int32_t value : *results)
-        if (value >= 0)
-          row.written.push_back(static_cast<uint32_t>(value));
     return row;
   }
   case plan::StepKind::AtenCall: {

@@ -43,6 +43,8 @@ public:
         addConvolution(i, *convolution);
       else if (const auto* attention = kind.AsAttention())
         addAttention(i, *attention);
+      else if (const auto* gradient = kind.AsAttentionGradient())
+        addAttentionGradient(i, *gradient);
       else if (const auto* recurrence = kind.AsRecurrence())
         addRecurrence(i, *recurrence);
       else if (const auto* grouped = kind.AsGroupedMatmul())
@@ -398,6 +400,21 @@ private:
   void addAttention(size_t step, const plan::AttentionT& attention) {
     onednn::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
                                describe(attention.out),   attention.scale,         attention.causal};
+    if (attention.log_sums >= 0)
+      desc.log_sums = describe(uint32_t(attention.log_sums));
+    addCall(step, std::move(desc), {});
+  }
+
+  void addAttentionGradient(size_t step, const plan::AttentionGradientT& gradient) {
+    onednn::AttentionGradientDesc desc{describe(gradient.query),    describe(gradient.key),
+                                       describe(gradient.value),    describe(gradient.gradient),
+                                       describe(gradient.log_sums), describe(gradient.row_sums)};
+    onednn::TensorDesc* results[] = {&desc.query_gradient, &desc.key_gradient, &desc.value_gradient};
+    for (size_t i = 0; i < std::size(results); ++i)
+      if (gradient.results[i] >= 0)
+        *results[i] = describe(uint32_t(gradient.results[i]));
+    desc.scale = gradient.scale;
+    desc.causal = gradient.causal;
     addCall(step, std::move(desc), {});
   }
 

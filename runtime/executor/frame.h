@@ -82,6 +82,7 @@ private:
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
   Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);
   Status runAttention(size_t step, const plan::AttentionT& attention);
+  Status runAttentionGradient(size_t step, const plan::AttentionGradientT& gradient);
   Status runGroupedMatmul(size_t step, const plan::GroupedMatmulT& product);
   Status runRecurrence(size_t step, const plan::RecurrenceT& recurrence, std::span<const CallInput> inputs);
   Status runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs);

@@ -32,6 +32,7 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
   case plan::StepKind::Matmul: return runMatmul(step, *kind.AsMatmul(), inputs);
   case plan::StepKind::Convolution: return runConvolution(step, *kind.AsConvolution(), inputs);
   case plan::StepKind::Attention: return runAttention(step, *kind.AsAttention());
+  case plan::StepKind::AttentionGradient: return runAttentionGradient(step, *kind.AsAttentionGradient());
   case plan::StepKind::Recurrence: return runRecurrence(step, *kind.AsRecurrence(), inputs);
   case plan::StepKind::GroupedMatmul: return runGroupedMatmul(step, *kind.AsGroupedMatmul());
   case plan::StepKind::AtenCall: return runAtenCall(step, *kind.AsAtenCall(), inputs);
@@ -149,6 +150,22 @@ Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
   arguments.b = address(attention.key);
   arguments.out = address(attention.out);
   arguments.post_op_operands = {&value, 1};
+  void* sums = attention.log_sums >= 0 ? address(uint32_t(attention.log_sums)) : nullptr;
+  arguments.results = {&sums, 1};
+  arguments.scratch = scratch_.data();
+  ++counted_.library_calls;
+  return binding_->library_calls[step].primitive->run(arguments);
+}
+
+Status Frame::runAttentionGradient(size_t step, const plan::AttentionGradientT& gradient) {
+  const void* operands[] = {address(gradient.query),    address(gradient.key),      address(gradient.value),
+                            address(gradient.gradient), address(gradient.log_sums), address(gradient.row_sums)};
+  void* results[3];
+  for (size_t i = 0; i < std::size(results); ++i)
+    results[i] = gradient.results[i] >= 0 ? address(uint32_t(gradient.results[i])) : nullptr;
+  onednn::Primitive::Arguments arguments{};
+  arguments.operands = operands;
+  arguments.results = results;
   arguments.scratch = scratch_.data();
   ++counted_.library_calls;
   return binding_->library_calls[step].primitive->run(arguments);

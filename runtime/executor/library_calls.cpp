@@ -11,6 +11,8 @@ namespace {
 
 using onednn::Attention;
 using onednn::AttentionDesc;
+using onednn::AttentionGradient;
+using onednn::AttentionGradientDesc;
 using onednn::Convolution;
 using onednn::ConvolutionDesc;
 using onednn::GroupedMatmul;
@@ -33,12 +35,14 @@ template <typename Kind> Made made(Result<std::shared_ptr<const Kind>> result) {
 Made get(const MatmulDesc& desc) { return made(Matmul::get(desc)); }
 Made get(const ConvolutionDesc& desc) { return made(Convolution::get(desc)); }
 Made get(const AttentionDesc& desc) { return made(Attention::get(desc)); }
+Made get(const AttentionGradientDesc& desc) { return made(AttentionGradient::get(desc)); }
 Made get(const GroupedMatmulDesc& desc) { return made(GroupedMatmul::get(desc)); }
 Made get(const RecurrenceDesc& desc) { return made(Recurrence::get(desc)); }
 
 bool isKnown(const MatmulDesc& desc) { return Matmul::isCached(desc); }
 bool isKnown(const ConvolutionDesc& desc) { return Convolution::isCached(desc); }
-bool isKnown(const AttentionDesc&) { return true; }       // generates nothing
+bool isKnown(const AttentionDesc&) { return true; }  // generates nothing
+bool isKnown(const AttentionGradientDesc&) { return true; }
 bool isKnown(const GroupedMatmulDesc&) { return false; }  // generates the product of all rows
 bool isKnown(const RecurrenceDesc&) { return true; }
 

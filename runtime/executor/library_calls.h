@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/onednn/attention.h"
+#include "runtime/onednn/attention_gradient.h"
 #include "runtime/onednn/convolution.h"
 #include "runtime/onednn/grouped_matmul.h"
 #include "runtime/onednn/matmul.h"
@@ -15,7 +16,7 @@
 namespace zefuse::executor {
 
 using CallDesc = std::variant<onednn::MatmulDesc, onednn::ConvolutionDesc, onednn::AttentionDesc,
-                              onednn::GroupedMatmulDesc, recurrence::RecurrenceDesc>;
+                              onednn::AttentionGradientDesc, onednn::GroupedMatmulDesc, recurrence::RecurrenceDesc>;
 
 // One result per descriptor, in order, each as the kind's own get() gives it: for the calling thread's team. Those that
 // are not in the cache yet are made on as many threads as it has, each once: oneDNN generates code for half a

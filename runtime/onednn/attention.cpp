@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <dnnl.h>
-#include <limits>
 #include <utility>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/attention_operands.h"
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/row_softmax.h"
@@ -23,36 +24,15 @@ constexpr int64_t fewest_rows = 32;  // below, the product reads its right side 
 // where blocks of 384 compute 13/16 (docs/onednn.md).
 constexpr int64_t most_causal_rows = 128;
 
-int64_t at(const TensorDesc& tensor, int64_t batch, int64_t head, int64_t row) {
-  return batch * tensor.strides[0] + head * tensor.strides[1] + row * tensor.strides[2];
-}
-
-// A single row's stride says nothing, and sgemm wants it no smaller than the row.
-int64_t leading(const TensorDesc& tensor) { return std::max(tensor.strides[2], tensor.sizes[3]); }
-
-Status refuse(Code code, const AttentionDesc& desc, const std::string& why) {
-  return {code, toString(desc) + ": " + why};
-}
-
 Status check(const AttentionDesc& desc) {
-  for (const TensorDesc* tensor : {&desc.query, &desc.key, &desc.value, &desc.out}) {
-    if (tensor->sizes.size() != 4 || tensor->strides.size() != 4)
-      return refuse(Code::invalid_argument, desc, "wants four dimensions");
-    if (tensor->dtype != desc.query.dtype || (tensor->dtype != plan::DType::f32 && tensor->dtype != plan::DType::bf16))
-      return refuse(Code::unsupported, desc, "wants f32 or bf16 throughout");
-    for (size_t i = 0; i < 4; ++i)  // symbolic batches and tokens may be none
-      if (tensor->sizes[i] < int64_t(i % 2) || tensor->sizes[i] > std::numeric_limits<int32_t>::max())
-        return refuse(Code::invalid_argument, desc, "has an impossible size");
-    if ((tensor->sizes[3] > 1 && tensor->strides[3] != 1) || tensor->strides[0] < 0 || tensor->strides[1] < 0 ||
-        (tensor->sizes[2] > 1 && tensor->strides[2] < tensor->sizes[3]))
-      return refuse(Code::invalid_argument, desc, "wants contiguous rows that do not overlap");
-  }
-  const auto &q = desc.query.sizes, &k = desc.key.sizes, &v = desc.value.sizes, &o = desc.out.sizes;
-  if (k[0] != q[0] || v[0] != q[0] || o[0] != q[0] || o[1] != q[1] || q[1] % k[1] != 0 || v[1] != k[1] ||
-      o[2] != q[2] || v[2] != k[2] || k[3] != q[3] || o[3] != v[3])
-    return refuse(Code::invalid_argument, desc, "has sizes that do not fit together");
-  if (k[2] == 0 && q[0] * q[2] != 0)
-    return refuse(Code::unsupported, desc, "has queries and no keys");
+  const std::string what = toString(desc);
+  for (const TensorDesc* tensor : {&desc.query, &desc.key, &desc.value, &desc.out})
+    ZEFUSE_RETURN_IF_ERROR(checkOperand(*tensor, desc.query.dtype, what));
+  ZEFUSE_RETURN_IF_ERROR(checkSizes(desc.query, desc.key, desc.value, desc.out, what));
+  if (!desc.log_sums.sizes.empty())
+    ZEFUSE_RETURN_IF_ERROR(checkSums(desc.log_sums, desc.query, what));
+  if (desc.key.sizes[2] == 0 && desc.query.sizes[0] * desc.query.sizes[2] != 0)
+    return {Code::unsupported, what + ": has queries and no keys"};
   return {};
 }
 
@@ -121,7 +101,8 @@ Status Attention::run(const Arguments& arguments) const {
         tiled_->pack(static_cast<const __bf16*>(place.key), place.key_row, static_cast<const __bf16*>(place.value),
                      place.value_row, scratch);
       tiled_->run(static_cast<const __bf16*>(place.query), place.query_row, place.first, place.rows, desc_.scale,
-                  desc_.causal, static_cast<__bf16*>(place.out), place.out_row, scratch);
+                  desc_.causal, static_cast<__bf16*>(place.out), place.out_row, place.log_sums,
+                  place.log_sums ? desc_.log_sums.strides[2] : 0, scratch);
     }
   });
   return failed ? Status(Code::internal, toString(desc_) + ": oneDNN's sgemm failed") : Status();
@@ -132,7 +113,7 @@ Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) c
   const int64_t batch = block / blocks_ / heads, head = block / blocks_ % heads, first = block % blocks_ * rows_;
   const int64_t bytes = desc_.query.dtype == plan::DType::bf16 ? 2 : 4;
   auto address = [&](const void* data, const TensorDesc& tensor, int64_t of, int64_t row) {
-    return static_cast<const std::byte*>(data) + at(tensor, batch, of, row) * bytes;
+    return static_cast<const std::byte*>(data) + onednn::placeOf(tensor, batch, of, row) * bytes;
   };
   return {batch * desc_.key.sizes[1] + head / shared,
           first,
@@ -141,6 +122,9 @@ Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) c
           address(arguments.b, desc_.key, head / shared, 0),
           address(arguments.post_op_operands[0], desc_.value, head / shared, 0),
           const_cast<std::byte*>(address(arguments.out, desc_.out, head, first)),
+          desc_.log_sums.sizes.empty()
+              ? nullptr
+              : static_cast<float*>(arguments.results[0]) + onednn::placeOf(desc_.log_sums, batch, head, first),
           leading(desc_.query),
           leading(desc_.key),
           leading(desc_.value),
@@ -164,7 +148,10 @@ Status Attention::runBlock(const Place& place, float* scores) const {
   for (int64_t row = 0; row < rows; ++row) {
     float* scores_of_row = scores + row * columns;
     const int64_t seen = desc_.causal ? std::min(columns, place.first + row + 1) : columns;
-    sum_of_row[row] = exponentials(scores_of_row, seen);
+    const RowSum sum = exponentials(scores_of_row, seen);
+    sum_of_row[row] = sum.sum;
+    if (place.log_sums)
+      place.log_sums[row * desc_.log_sums.strides[2]] = sum.maximum + std::log(sum.sum);
     std::fill(scores_of_row + seen, scores_of_row + columns, 0.f);
   }
   if (dnnl_sgemm('N', 'N', rows, width, columns, 1.f, scores, columns, static_cast<const float*>(place.value),

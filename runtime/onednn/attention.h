@@ -15,14 +15,16 @@ struct AttentionDesc {
   TensorDesc query, key, value, out;
   float scale = 1;      // of the scores
   bool causal = false;  // query s sees keys 0..s
+  // f32 [B, H, S], any strides: of each row the logarithm of the sum of its exponentials. No sizes: nobody asks for it.
+  TensorDesc log_sums{};
   bool operator==(const AttentionDesc&) const = default;
 };
 
 // Rows of all four are contiguous and lie at least their length apart; other strides are free. Immutable and
-// thread-safe. run(): a is the query, b the key, post_op_operands[0] the value. Each block of rows is two calls of
-// oneDNN's sgemm, one thread each, around a softmax; of bf16 it is two products in tiles, and where the processor has
-// none its operands are widened. Blocks depend on sizes and processor alone, so the bits do not depend on the number of
-// threads.
+// thread-safe. run(): a is the query, b the key, post_op_operands[0] the value, and results[0] the rows' sums. Each
+// block of rows is two calls of oneDNN's sgemm, one thread each, around a softmax; of bf16 it is two products in tiles,
+// and where the processor has none its operands are widened. Blocks depend on sizes and processor alone, so the bits do
+// not depend on the number of threads.
 class Attention : public Primitive {
 public:
   // invalid_argument when shapes do not fit together or strides are not as above; unsupported for other dtypes.
@@ -44,6 +46,7 @@ private:
     int64_t first, rows;
     const void *query, *key, *value;
     void* out;
+    float* log_sums;  // or null
     int64_t query_row, key_row, value_row, out_row;
   };
   Place placeOf(const Arguments& arguments, int64_t block) const;

@@ -1,5 +1,8 @@
 #include "runtime/onednn/row_softmax.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "runtime/onednn/vector_math.h"
 
 namespace zefuse::onednn {
@@ -12,7 +15,7 @@ using Vector = VectorOf<lanes>::Float;
 
 }  // namespace
 
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] float exponentials(float* row, int64_t count) {
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] RowSum exponentials(float* row, int64_t count) {
   const int64_t full = count / lanes * lanes;
   Vector most;
   for (int64_t lane = 0; lane < lanes; ++lane)
@@ -49,7 +52,42 @@ using Vector = VectorOf<lanes>::Float;
       total += x[i - full];
     }
   }
-  return total;
+  return {maximum, total};
+}
+
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void
+softmaxGradient(float* scores, float* gradient, int64_t count, float log_sum, float row_sum) {
+  if (log_sum == -std::numeric_limits<float>::infinity()) {
+    std::fill_n(scores, count, 0.f);
+    std::fill_n(gradient, count, 0.f);
+    return;
+  }
+  for (int64_t i = 0; i < count; i += lanes) {
+    const int64_t there = std::min(lanes, count - i);
+    Vector x, g;
+    if (there == lanes) {
+      x = *reinterpret_cast<const Vector*>(scores + i);
+      g = *reinterpret_cast<const Vector*>(gradient + i);
+    } else {
+      x = g = Vector{};
+      for (int64_t lane = 0; lane < there; ++lane) {
+        x[lane] = scores[i + lane];
+        g[lane] = gradient[i + lane];
+      }
+    }
+    x -= log_sum;
+    exponential<lanes>(x);
+    g = x * (g - row_sum);
+    if (there == lanes) {
+      *reinterpret_cast<Vector*>(scores + i) = x;
+      *reinterpret_cast<Vector*>(gradient + i) = g;
+    } else {
+      for (int64_t lane = 0; lane < there; ++lane) {
+        scores[i + lane] = x[lane];
+        gradient[i + lane] = g[lane];
+      }
+    }
+  }
 }
 
 }  // namespace zefuse::onednn

@@ -5,8 +5,16 @@
 
 namespace zefuse::onednn {
 
-// row[i] = exp(row[i] - max); returns the sum. exp is a polynomial (Cephes' expf, 2 ulp), the same bits at each width.
-// NaN anywhere makes the sum NaN.
-float exponentials(float* row, int64_t count);
+struct RowSum {
+  float maximum, sum;
+};
+
+// row[i] = exp(row[i] - maximum), and their sum. exp is a polynomial (Cephes' expf, 2 ulp), the same bits at each
+// width. NaN anywhere makes the sum NaN.
+RowSum exponentials(float* row, int64_t count);
+
+// scores[i] = exp(scores[i] - log_sum), the weights, and gradient[i] = weight * (gradient[i] - row_sum): from the
+// weights' gradient the scores'. Zeros where the sum is of nothing, with a logarithm of -infinity.
+void softmaxGradient(float* scores, float* gradient, int64_t count, float log_sum, float row_sum);
 
 }  // namespace zefuse::onednn

@@ -1,9 +1,11 @@
 #include "runtime/onednn/tiled_attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "runtime/onednn/amx_tiles.h"
+#include "runtime/onednn/row_softmax.h"
 
 #define ZEFUSE_TILES [[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")]]
 
@@ -12,6 +14,8 @@ namespace zefuse::onednn {
 namespace {
 
 constexpr int64_t block = 32;  // two tiles of sums high and wide, for which each factor is loaded once for two products
+
+constexpr float log2_e = 1.44269504f;
 
 int64_t toBlocks(int64_t count) { return (count + block - 1) / block * block; }
 
@@ -78,10 +82,10 @@ ZEFUSE_TILES inline __m512 powerOfTwo(__m512 x) {
   return _mm512_scalef_ps(p, whole);
 }
 
-// Writes exp(scale * (row[i] - max)) as bf16 over the row, and zeros from `count` to `padded`; returns the sum. A NaN
-// makes the sum NaN.
-ZEFUSE_TILES float exponentialsAsBf16(float* row, int64_t count, int64_t padded, float scale) {
-  const __m512 factor = _mm512_set1_ps(scale * 1.44269504f);
+// Writes exp(scale * (row[i] - max)) as bf16 over the row, and zeros from `count` to `padded`; returns scale * max and
+// the sum. A NaN makes the sum NaN.
+ZEFUSE_TILES RowSum exponentialsAsBf16(float* row, int64_t count, int64_t padded, float scale) {
+  const __m512 factor = _mm512_set1_ps(scale * log2_e);
   auto* narrow = reinterpret_cast<__bf16*>(row);
   const __m512 nothing = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
   const int64_t full = count / 16 * 16;
@@ -90,7 +94,8 @@ ZEFUSE_TILES float exponentialsAsBf16(float* row, int64_t count, int64_t padded,
   for (int64_t i = 0; i < full; i += 16)
     most = _mm512_max_ps(_mm512_mul_ps(_mm512_loadu_ps(row + i), factor), most);
   most = _mm512_mask_max_ps(most, rest, _mm512_mul_ps(_mm512_maskz_loadu_ps(rest, row + full), factor), most);
-  const __m512 maximum = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+  const float largest = _mm512_reduce_max_ps(most);
+  const __m512 maximum = _mm512_set1_ps(largest);
 
   __m512 sums = _mm512_setzero_ps();
   for (int64_t i = 0; i < full; i += 16) {  // what is written lies before what is still to be read
@@ -105,7 +110,7 @@ ZEFUSE_TILES float exponentialsAsBf16(float* row, int64_t count, int64_t padded,
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(narrow + full), (__m256i)_mm512_cvtneps_pbh(x));
   }
   std::fill(narrow + (rest ? full + 16 : full), narrow + padded, __bf16(0));
-  return _mm512_reduce_add_ps(sums);
+  return {largest / log2_e, _mm512_reduce_add_ps(sums)};
 }
 
 // Two rows of a right side side by side; null: zeros.
@@ -143,7 +148,8 @@ ZEFUSE_TILES void packHead(const TiledAttention& a, const Parts& parts, const __
 }
 
 ZEFUSE_TILES void runBlock(const TiledAttention& a, const Parts& parts, const __bf16* query, int64_t query_row,
-                           int64_t first, int64_t count, float scale, bool causal, __bf16* out, int64_t out_row) {
+                           int64_t first, int64_t count, float scale, bool causal, __bf16* out, int64_t out_row,
+                           float* log_sums, int64_t log_sums_row) {
   const int64_t rows = toBlocks(count), columns = causal ? std::min(a.keys, first + count) : a.keys;
   const int64_t padded = toBlocks(columns);
   for (int64_t row = 0; row < rows; ++row) {
@@ -160,7 +166,10 @@ ZEFUSE_TILES void runBlock(const TiledAttention& a, const Parts& parts, const __
   float* sums = parts.out + rows * parts.width;  // behind the last row
   for (int64_t row = 0; row < count; ++row) {
     const int64_t seen = causal ? std::min(columns, first + row + 1) : columns;
-    sums[row] = exponentialsAsBf16(parts.scores + row * parts.score_row, seen, padded, scale);
+    const RowSum sum = exponentialsAsBf16(parts.scores + row * parts.score_row, seen, padded, scale);
+    sums[row] = sum.sum;
+    if (log_sums)
+      log_sums[row * log_sums_row] = sum.maximum + std::log(sum.sum);
   }
   for (int64_t n = 0; n < parts.width; n += block)
     for (int64_t row = 0; row < rows; row += block)
@@ -192,8 +201,9 @@ void TiledAttention::pack(const __bf16* key, int64_t key_row, const __bf16* valu
 }
 
 void TiledAttention::run(const __bf16* query, int64_t query_row, int64_t first, int64_t count, float scale, bool causal,
-                         __bf16* out, int64_t out_row, void* scratch) const {
-  runBlock(*this, Parts(*this, scratch), query, query_row, first, count, scale, causal, out, out_row);
+                         __bf16* out, int64_t out_row, float* log_sums, int64_t log_sums_row, void* scratch) const {
+  runBlock(*this, Parts(*this, scratch), query, query_row, first, count, scale, causal, out, out_row, log_sums,
+           log_sums_row);
 }
 
 }  // namespace zefuse::onednn

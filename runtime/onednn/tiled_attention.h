@@ -21,9 +21,10 @@ struct TiledAttention {
   void pack(const __bf16* key, int64_t key_row, const __bf16* value, int64_t value_row, void* scratch) const;
 
   // out [count, width] = softmax(scale * query [count, depth] @ key^T) @ value, with what pack() left in `scratch`.
-  // `first`: the block's place among the rows; with `causal` row s sees keys 0 to s.
+  // `first`: the block's place among the rows; with `causal` row s sees keys 0 to s. `log_sums`, not null: of each row
+  // the logarithm of the sum of its exponentials, so many elements apart.
   void run(const __bf16* query, int64_t query_row, int64_t first, int64_t count, float scale, bool causal, __bf16* out,
-           int64_t out_row, void* scratch) const;
+           int64_t out_row, float* log_sums, int64_t log_sums_row, void* scratch) const;
 };
 
 }  // namespace zefuse::onednn

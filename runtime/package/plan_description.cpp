@@ -124,7 +124,7 @@ Result<PlanDescription> describeSteps(std::span<const std::byte> bytes) {
     description.kernels += type == plan::StepKind::Launch;
     description.library_calls += type == plan::StepKind::Matmul || type == plan::StepKind::Convolution ||
                                  type == plan::StepKind::Attention || type == plan::StepKind::Recurrence ||
-                                 type == plan::StepKind::GroupedMatmul;
+                                 type == plan::StepKind::AttentionGradient || type == plan::StepKind::GroupedMatmul;
     if (const auto* call = step->kind.AsAtenCall())
       description.aten.push_back(call->op + (call->overload.empty() ? "" : "." + call->overload));
   }

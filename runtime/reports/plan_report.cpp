@@ -95,6 +95,8 @@ private:
                      *convolution);
     } else if (auto* attention = step.kind_as_Attention()) {
       calls_.add(noted(plan_, number, attention->note()).add("kind", "attention"));
+    } else if (auto* gradient = step.kind_as_AttentionGradient()) {
+      calls_.add(noted(plan_, number, gradient->note()).add("kind", "attention derivative"));
     } else if (auto* grouped = step.kind_as_GroupedMatmul()) {
       calls_.add(noted(plan_, number, grouped->note()).add("kind", "grouped matmul"));
     } else if (auto* recurrence = step.kind_as_Recurrence()) {

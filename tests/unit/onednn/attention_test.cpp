@@ -1,60 +1,16 @@
 // Attention by blocks of rows against loops in double precision.
 #include "runtime/onednn/attention.h"
 
-#include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
-#include <random>
 
-#include "common/plan/plan_generated.h"
-#include "runtime/onednn/bf16.h"
+#include "attention_memory.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
 namespace {
 
-struct Case {
-  int64_t batch, heads, key_heads, rows, keys, depth, width;
-  bool causal = false;
-};
-
-// [batch, heads, rows, columns], in memory as [batch, rows, heads, columns] with a gap behind each row.
-struct Memory {
-  TensorDesc desc;
-  std::vector<float> wide;
-  std::vector<uint16_t> narrow;
-
-  Memory(plan::DType dtype, std::vector<int64_t> sizes) {
-    const int64_t row = sizes[3] + 3;
-    desc = {dtype, sizes, {sizes[2] * sizes[1] * row, row, sizes[1] * row, 1}};
-    const auto count = size_t(sizes[0] * sizes[1] * sizes[2] * row);
-    if (dtype == plan::DType::f32)
-      wide.assign(count, NAN);
-    else
-      narrow.assign(count, 0x7fc0);
-  }
-
-  void* data() { return wide.empty() ? static_cast<void*>(narrow.data()) : wide.data(); }
-  size_t at(int64_t b, int64_t h, int64_t row, int64_t i) const {
-    return size_t(b * desc.strides[0] + h * desc.strides[1] + row * desc.strides[2] + i);
-  }
-  float get(size_t place) const {
-    return wide.empty() ? std::bit_cast<float>(uint32_t(narrow[place]) << 16) : wide[place];
-  }
-  void fill(std::mt19937& generator) {
-    std::normal_distribution<float> normal;
-    for (int64_t b = 0; b < desc.sizes[0]; ++b)
-      for (int64_t h = 0; h < desc.sizes[1]; ++h)
-        for (int64_t row = 0; row < desc.sizes[2]; ++row)
-          for (int64_t i = 0; i < desc.sizes[3]; ++i)
-            if (const float value = normal(generator); wide.empty())
-              narrow[at(b, h, row, i)] = bitsOfBf16(value);
-            else
-              wide[at(b, h, row, i)] = value;
-  }
-};
-
-void expectAttention(plan::DType dtype, const Case& c, int threads) {
+void expectAttention(plan::DType dtype, const AttentionCase& c, int threads) {
   SCOPED_TRACE(::testing::Message() << c.rows << " rows, " << c.keys << " keys, depth " << c.depth << ", width "
                                     << c.width << (c.causal ? ", causal" : "") << ", " << threads << " threads");
   std::mt19937 generator(1);
@@ -65,13 +21,16 @@ void expectAttention(plan::DType dtype, const Case& c, int threads) {
   const int before = maxThreads();
   setMaxThreads(threads);
   const float scale = 0.3f;
-  auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, scale, c.causal});
+  const TensorDesc sums{plan::DType::f32, {c.batch, c.heads, c.rows}, {c.heads * c.rows, 1, c.heads}};
+  std::vector<float> log_sums(size_t(c.batch * c.heads * c.rows));
+  auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, scale, c.causal, sums});
   ASSERT_TRUE(made.ok()) << made.status().message();
   std::vector<float> scratch((*made)->scratchBytes() / sizeof(float) + 16);
   const auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
   const void* values[] = {value.data()};
-  const Status status =
-      (*made)->run({query.data(), key.data(), nullptr, out.data(), values, reinterpret_cast<void*>(aligned), {}, {}});
+  void* results[] = {log_sums.data()};
+  const Status status = (*made)->run(
+      {query.data(), key.data(), nullptr, out.data(), values, reinterpret_cast<void*>(aligned), {}, results});
   setMaxThreads(before);
   ASSERT_TRUE(status.ok()) << status.message();
 
@@ -89,6 +48,7 @@ void expectAttention(plan::DType dtype, const Case& c, int threads) {
         }
         for (double& weight : weights)
           sum += weight = std::exp(weight - most);
+        ASSERT_NEAR(log_sums[size_t((b * c.rows + row) * c.heads + h)], most + std::log(sum), 1e-3);
         for (int64_t i = 0; i < c.width; ++i) {
           double wanted = 0;
           for (int64_t k = 0; k < seen; ++k)
@@ -102,11 +62,13 @@ void expectAttention(plan::DType dtype, const Case& c, int threads) {
 
 TEST(Attention, IsTheFormula) {
   for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16})
-    for (const Case& c : {Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 33, 17, 8, 5}, Case{1, 2, 2, 64, 64, 64, 64},
-                          Case{1, 4, 2, 5, 130, 40, 72}, Case{2, 2, 1, 70, 70, 32, 16, true},
-                          Case{1, 1, 1, 300, 2000, 16, 48}, Case{1, 2, 1, 300, 300, 16, 24, true},
-                          Case{1, 1, 1, 300, 140, 8, 8, true}, Case{1, 1, 1, 150, 300, 8, 8, true},
-                          Case{1, 2, 1, 0, 0, 8, 8, true}, Case{0, 2, 1, 5, 5, 8, 8, true}, Case{1, 2, 1, 0, 9, 8, 8}})
+    for (const AttentionCase& c :
+         {AttentionCase{1, 1, 1, 1, 1, 1, 1}, AttentionCase{2, 3, 3, 33, 17, 8, 5},
+          AttentionCase{1, 2, 2, 64, 64, 64, 64}, AttentionCase{1, 4, 2, 5, 130, 40, 72},
+          AttentionCase{2, 2, 1, 70, 70, 32, 16, true}, AttentionCase{1, 1, 1, 300, 2000, 16, 48},
+          AttentionCase{1, 2, 1, 300, 300, 16, 24, true}, AttentionCase{1, 1, 1, 300, 140, 8, 8, true},
+          AttentionCase{1, 1, 1, 150, 300, 8, 8, true}, AttentionCase{1, 2, 1, 0, 0, 8, 8, true},
+          AttentionCase{0, 2, 1, 5, 5, 8, 8, true}, AttentionCase{1, 2, 1, 0, 9, 8, 8}})
       for (int threads : {1, 3})
         expectAttention(dtype, c, threads);
 }

@@ -1,0 +1,56 @@
+// Sizes and operands of attention for tests.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "common/plan/plan_generated.h"
+#include "runtime/onednn/bf16.h"
+#include "runtime/onednn/primitive.h"
+
+namespace zefuse::onednn {
+
+struct AttentionCase {
+  int64_t batch, heads, key_heads, rows, keys, depth, width;
+  bool causal = false;
+};
+
+// [batch, heads, rows, columns], in memory as [batch, rows, heads, columns] with a gap behind each row.
+struct Memory {
+  TensorDesc desc;
+  std::vector<float> wide;
+  std::vector<uint16_t> narrow;
+
+  Memory(plan::DType dtype, std::vector<int64_t> sizes) {
+    const int64_t row = sizes[3] + 3;
+    desc = {dtype, sizes, {sizes[2] * sizes[1] * row, row, sizes[1] * row, 1}};
+    const auto count = size_t(sizes[0] * sizes[1] * sizes[2] * row);
+    if (dtype == plan::DType::f32)
+      wide.assign(count, NAN);
+    else
+      narrow.assign(count, 0x7fc0);
+  }
+
+  void* data() { return wide.empty() ? static_cast<void*>(narrow.data()) : wide.data(); }
+  size_t at(int64_t b, int64_t h, int64_t row, int64_t i) const {
+    return size_t(b * desc.strides[0] + h * desc.strides[1] + row * desc.strides[2] + i);
+  }
+  float get(size_t place) const {
+    return wide.empty() ? std::bit_cast<float>(uint32_t(narrow[place]) << 16) : wide[place];
+  }
+  void fill(std::mt19937& generator) {
+    std::normal_distribution<float> normal;
+    for (int64_t b = 0; b < desc.sizes[0]; ++b)
+      for (int64_t h = 0; h < desc.sizes[1]; ++h)
+        for (int64_t row = 0; row < desc.sizes[2]; ++row)
+          for (int64_t i = 0; i < desc.sizes[3]; ++i)
+            if (const float value = normal(generator); wide.empty())
+              narrow[at(b, h, row, i)] = bitsOfBf16(value);
+            else
+              wide[at(b, h, row, i)] = value;
+  }
+};
+
+}  // namespace zefuse::onednn
