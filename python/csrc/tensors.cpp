@@ -47,6 +47,15 @@ c10::ScalarType torchDtype(plan::DType type) {
   return c10::ScalarType::Undefined;
 }
 
+// Where the first element lies, or would: ATen has no address for a tensor without elements, but what one repeats along
+// a size of 0 a kernel reads once, ahead of its loop over that size.
+static void* addressOf(const at::Tensor& tensor) {
+  if (tensor.numel() > 0)
+    return tensor.data_ptr();
+  auto* storage = static_cast<std::byte*>(const_cast<void*>(tensor.storage().data()));
+  return storage ? storage + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize()) : nullptr;
+}
+
 Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::Device device = tensor.device();
@@ -63,7 +72,7 @@ Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place) {
   if (!dtype.ok())
     return dtype.status();
   TensorRef ref;
-  ref.data = tensor.data_ptr();
+  ref.data = addressOf(tensor);
   ref.dtype = *dtype;
   ref.sizes = {tensor.sizes().data(), tensor.sizes().size()};
   ref.strides = {tensor.strides().data(), tensor.strides().size()};
