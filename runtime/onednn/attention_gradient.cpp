@@ -17,12 +17,18 @@ namespace zefuse::onednn {
 
 namespace {
 
-// Two blocks of scores of this many rows and keys, with what they are made of, fill half a second-level cache of 1 MiB.
-constexpr int64_t rows_of_block = 192, keys_of_block = 192;
+// Two blocks of scores of this many rows and keys, with what they are made of, fit a second-level cache of 1 MiB.
+constexpr int64_t most_of_block = 256;
 // Runs, of all heads together, so that many threads have work.
 constexpr int64_t wanted_units = 64;
 
 int64_t ceilDiv(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
+// Of 300 two of 160 and 140, not of 256 and 44: a small product takes more time for each of its numbers.
+int64_t sizeOfBlock(int64_t count) {
+  const int64_t blocks = std::max<int64_t>(ceilDiv(count, most_of_block), 1);
+  return std::max<int64_t>(ceilDiv(ceilDiv(count, blocks), 16) * 16, 16);
+}
 
 bool wanted(const TensorDesc& tensor) { return !tensor.sizes.empty(); }
 
@@ -69,7 +75,9 @@ Result<std::shared_ptr<const AttentionGradient>> AttentionGradient::get(const At
 }
 
 AttentionGradient::AttentionGradient(const AttentionGradientDesc& desc) : desc_(desc), threads_(maxThreads()) {
-  key_blocks_ = ceilDiv(desc.key.sizes[2], keys_of_block);
+  keys_ = sizeOfBlock(desc.key.sizes[2]);
+  rows_ = sizeOfBlock(desc.query.sizes[2]);
+  key_blocks_ = ceilDiv(desc.key.sizes[2], keys_);
   const int64_t heads = std::max<int64_t>(desc.key.sizes[0] * desc.key.sizes[1], 1);
   blocks_a_run_ = std::max<int64_t>(key_blocks_ * heads / wanted_units, 1);
   runs_ = ceilDiv(key_blocks_, blocks_a_run_);
@@ -98,7 +106,8 @@ struct AttentionGradient::Parts {
       return part;
     };
     const int64_t narrow = desc.query.dtype == plan::DType::bf16, depth = narrow * desc.query.sizes[3],
-                  width = narrow * desc.value.sizes[3];
+                  width = narrow * desc.value.sizes[3], rows_of_block = sizeOfBlock(desc.query.sizes[2]),
+                  keys_of_block = sizeOfBlock(desc.key.sizes[2]);
     scores = take(rows_of_block, keys_of_block);
     of_scores = take(rows_of_block, keys_of_block);
     key = take(keys_of_block, depth);
@@ -145,10 +154,10 @@ Status AttentionGradient::run(const Arguments& arguments) const {
   if (failed)
     return {Code::internal, toString(desc_) + ": oneDNN's sgemm failed"};
   if (wanted(desc_.query_gradient) && (gathers() || runs_ == 0)) {
-    const int64_t heads = desc_.query.sizes[1], blocks = ceilDiv(desc_.query.sizes[2], rows_of_block);
+    const int64_t heads = desc_.query.sizes[1], blocks = ceilDiv(desc_.query.sizes[2], rows_);
     overTeam(desc_.query.sizes[0] * heads * blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        sumRuns(call, i / blocks / heads, i / blocks % heads, i % blocks * rows_of_block);
+        sumRuns(call, i / blocks / heads, i / blocks % heads, i % blocks * rows_);
     });
   }
   return {};
@@ -201,7 +210,7 @@ Status AttentionGradient::runUnit(const Call& call, int64_t unit, const Parts& p
   const int64_t key_heads = desc_.key.sizes[1], shared = desc_.query.sizes[1] / key_heads, run = unit % runs_;
   const int64_t batch = unit / runs_ / key_heads, key_head = unit / runs_ % key_heads;
   for (int64_t block = run * blocks_a_run_; block < std::min((run + 1) * blocks_a_run_, key_blocks_); ++block) {
-    const int64_t first = block * keys_of_block, count = std::min(keys_of_block, desc_.key.sizes[2] - first);
+    const int64_t first = block * keys_, count = std::min(keys_, desc_.key.sizes[2] - first);
     const Keys keys{batch,
                     key_head,
                     first,
@@ -216,8 +225,7 @@ Status AttentionGradient::runUnit(const Call& call, int64_t unit, const Parts& p
       for (int64_t row = 0; sums.data && row < count; ++row)
         std::fill_n(sums.data + row * sums.row, width, 0.f);
     for (int64_t head = key_head * shared; head < (key_head + 1) * shared; ++head)
-      for (int64_t row = desc_.causal ? first / rows_of_block * rows_of_block : 0; row < desc_.query.sizes[2];
-           row += rows_of_block)
+      for (int64_t row = desc_.causal ? first / rows_ * rows_ : 0; row < desc_.query.sizes[2]; row += rows_)
         ZEFUSE_RETURN_IF_ERROR(runBlock(call, keys, parts, run, head, row));
     write(keys.of_key, count, call.key_gradient, desc_.key_gradient, batch, key_head, first);
     write(keys.of_value, count, call.value_gradient, desc_.value_gradient, batch, key_head, first);
@@ -228,11 +236,13 @@ Status AttentionGradient::runUnit(const Call& call, int64_t unit, const Parts& p
 Status AttentionGradient::runBlock(const Call& call, const Keys& keys, const Parts& parts, int64_t run, int64_t head,
                                    int64_t first) const {
   const int64_t rows = desc_.query.sizes[2], depth = desc_.query.sizes[3], width = desc_.value.sizes[3];
-  const int64_t count = std::min(rows_of_block, rows - first);
+  const int64_t count = std::min(rows_, rows - first);
   const int64_t seen = desc_.causal ? std::min(keys.count, first + count - keys.first) : keys.count;
+  if (seen <= 0)
+    return {};
   const Rows query = read(call.query, desc_.query, keys.batch, head, first, count, parts.query);
   const Rows gradient = read(call.gradient, desc_.gradient, keys.batch, head, first, count, parts.gradient);
-  const Rows scores{parts.scores, keys_of_block}, of_scores{parts.of_scores, keys_of_block};
+  const Rows scores{parts.scores, keys_}, of_scores{parts.of_scores, keys_};
   bool ok = product('N', 'T', count, seen, depth, desc_.scale, query, keys.key, 0, scores) &&
             product('N', 'T', count, seen, width, 1, gradient, keys.value, 0, of_scores);
   for (int64_t row = 0; row < count; ++row) {
@@ -263,9 +273,9 @@ float* AttentionGradient::gathered(const Call& call, int64_t run, int64_t batch,
 }
 
 void AttentionGradient::sumRuns(const Call& call, int64_t batch, int64_t head, int64_t first) const {
-  const int64_t depth = desc_.query.sizes[3], count = std::min(rows_of_block, desc_.query.sizes[2] - first);
+  const int64_t depth = desc_.query.sizes[3], count = std::min(rows_, desc_.query.sizes[2] - first);
   // Of causal attention, those whose keys some row of the block sees.
-  const int64_t of_run = blocks_a_run_ * keys_of_block;
+  const int64_t of_run = blocks_a_run_ * keys_;
   const int64_t runs = desc_.causal ? std::min(runs_, ceilDiv(first + count, of_run)) : runs_;
   std::vector<float> sums(static_cast<size_t>(depth));
   for (int64_t row = first; row < first + count; ++row) {

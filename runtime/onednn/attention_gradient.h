@@ -73,6 +73,7 @@ private:
   void sumRuns(const Call& call, int64_t batch, int64_t head, int64_t first) const;
 
   AttentionGradientDesc desc_;
+  int64_t rows_, keys_;   // of a block
   int64_t key_blocks_;    // of one head
   int64_t blocks_a_run_;  // consecutive ones
   int64_t runs_;          // of one head

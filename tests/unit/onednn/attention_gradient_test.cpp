@@ -119,10 +119,10 @@ TEST(AttentionGradient, IsTheFormula) {
           AttentionCase{1, 2, 2, 64, 64, 64, 64}, AttentionCase{1, 4, 2, 5, 230, 40, 72},
           AttentionCase{2, 2, 1, 70, 70, 32, 16, true}, AttentionCase{1, 1, 1, 300, 1000, 16, 48},
           AttentionCase{1, 2, 1, 500, 500, 16, 24, true}, AttentionCase{1, 1, 1, 300, 140, 8, 8, true},
-          AttentionCase{1, 1, 1, 150, 500, 8, 8, true}, AttentionCase{9, 8, 8, 20, 410, 8, 8},
-          AttentionCase{9, 8, 8, 410, 410, 8, 8, true}, AttentionCase{1, 2, 1, 0, 0, 8, 8, true},
-          AttentionCase{0, 2, 1, 5, 5, 8, 8, true}, AttentionCase{1, 2, 1, 0, 9, 8, 8},
-          AttentionCase{1, 2, 1, 5, 0, 8, 8}}) {
+          AttentionCase{1, 1, 1, 150, 500, 8, 8, true}, AttentionCase{1, 1, 1, 300, 700, 8, 8, true},
+          AttentionCase{9, 8, 8, 20, 410, 8, 8}, AttentionCase{9, 8, 8, 410, 410, 8, 8, true},
+          AttentionCase{1, 2, 1, 0, 0, 8, 8, true}, AttentionCase{0, 2, 1, 5, 5, 8, 8, true},
+          AttentionCase{1, 2, 1, 0, 9, 8, 8}, AttentionCase{1, 2, 1, 5, 0, 8, 8}}) {
       Trial trial(dtype, c, 0.3f);
       for (int threads : {1, 3}) {
         SCOPED_TRACE(toString(trial.desc(c, 0.3f)) + ", threads: " + std::to_string(threads));
