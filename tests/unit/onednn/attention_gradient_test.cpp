@@ -97,8 +97,7 @@ Status run(const AttentionGradientDesc& desc, Trial& trial) {
   auto made = AttentionGradient::get(desc);
   if (!made.ok())
     return made.status();
-  std::vector<float> scratch((*made)->scratchBytes() / sizeof(float) + 16, NAN);
-  const auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
+  Scratch scratch((*made)->scratchBytes());
   const void* operands[] = {trial.query.data(),    trial.key.data(),      trial.value.data(),
                             trial.gradient.data(), trial.log_sums.data(), trial.row_sums.data()};
   void* results[] = {desc.query_gradient.sizes.empty() ? nullptr : trial.of_query.data(),
@@ -107,7 +106,7 @@ Status run(const AttentionGradientDesc& desc, Trial& trial) {
   Primitive::Arguments arguments{};
   arguments.operands = operands;
   arguments.results = results;
-  arguments.scratch = reinterpret_cast<void*>(aligned);
+  arguments.scratch = scratch.data();
   return (*made)->run(arguments);
 }
 

@@ -53,4 +53,14 @@ struct Memory {
   }
 };
 
+// Memory for a call to work in, aligned as it wants it and filled with NaN.
+class Scratch {
+public:
+  explicit Scratch(size_t bytes) : memory_(bytes / sizeof(float) + 16, NAN) {}
+  void* data() { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64); }
+
+private:
+  std::vector<float> memory_;
+};
+
 }  // namespace zefuse::onednn

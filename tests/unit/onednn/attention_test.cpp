@@ -25,12 +25,11 @@ void expectAttention(plan::DType dtype, const AttentionCase& c, int threads) {
   std::vector<float> log_sums(size_t(c.batch * c.heads * c.rows));
   auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, scale, c.causal, sums});
   ASSERT_TRUE(made.ok()) << made.status().message();
-  std::vector<float> scratch((*made)->scratchBytes() / sizeof(float) + 16);
-  const auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
+  Scratch scratch((*made)->scratchBytes());
   const void* values[] = {value.data()};
   void* results[] = {log_sums.data()};
-  const Status status = (*made)->run(
-      {query.data(), key.data(), nullptr, out.data(), values, reinterpret_cast<void*>(aligned), {}, results});
+  const Status status =
+      (*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, results});
   setMaxThreads(before);
   ASSERT_TRUE(status.ok()) << status.message();
 
@@ -82,13 +81,9 @@ TEST(Attention, KeepsNaN) {
   query.narrow[query.at(0, 0, 1, 2)] = 0x7fc0;
   auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, 1, false});
   ASSERT_TRUE(made.ok());
-  std::vector<float> scratch((*made)->scratchBytes() / sizeof(float) + 16);
-  const auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
+  Scratch scratch((*made)->scratchBytes());
   const void* values[] = {value.data()};
-  ASSERT_TRUE(
-      (*made)
-          ->run({query.data(), key.data(), nullptr, out.data(), values, reinterpret_cast<void*>(aligned), {}, {}})
-          .ok());
+  ASSERT_TRUE((*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, {}}).ok());
   for (int64_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(std::isfinite(out.get(out.at(0, 0, 0, i))));
     EXPECT_TRUE(std::isnan(out.get(out.at(0, 0, 1, i))));
