@@ -79,12 +79,8 @@ size_t Attention::scratchBytes() const { return size_t(threads_) * scratchOfThre
 
 Status Attention::run(const Arguments& arguments) const {
   const int64_t total = desc_.query.sizes[2] == 0 ? 0 : desc_.query.sizes[0] * desc_.query.sizes[1] * blocks_;
-  std::atomic<int> next{0};
   std::atomic<bool> failed{false};
-  overTeam(total, 1, [&](int64_t begin, int64_t end) {
-    // Each part of the team has scratch of its own; there are no more parts than threads at preparation.
-    const int mine = next.fetch_add(1, std::memory_order_relaxed);
-    auto* scratch = static_cast<std::byte*>(arguments.scratch) + size_t(mine % threads_) * scratchOfThread();
+  auto run_blocks = [&](int64_t begin, int64_t end, std::byte* scratch) {
     int64_t packed = -1;
     for (int64_t block = begin; block < end; ++block) {
       const Place place = placeOf(arguments, block);
@@ -104,24 +100,21 @@ Status Attention::run(const Arguments& arguments) const {
                   desc_.causal, static_cast<__bf16*>(place.out), place.out_row, place.log_sums,
                   place.log_sums ? desc_.log_sums.strides[2] : 0, scratch);
     }
-  });
+  };
+  overTeamWithScratch(total, arguments.scratch, scratchOfThread(), threads_, run_blocks);
   return failed ? Status(Code::internal, toString(desc_) + ": oneDNN's sgemm failed") : Status();
 }
 
 Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) const {
   const int64_t heads = desc_.query.sizes[1], shared = heads / desc_.key.sizes[1];
   const int64_t batch = block / blocks_ / heads, head = block / blocks_ % heads, first = block % blocks_ * rows_;
-  const int64_t bytes = desc_.query.dtype == plan::DType::bf16 ? 2 : 4;
-  auto address = [&](const void* data, const TensorDesc& tensor, int64_t of, int64_t row) {
-    return static_cast<const std::byte*>(data) + onednn::placeOf(tensor, batch, of, row) * bytes;
-  };
   return {batch * desc_.key.sizes[1] + head / shared,
           first,
           std::min(rows_, desc_.query.sizes[2] - first),
-          address(arguments.a, desc_.query, head, first),
-          address(arguments.b, desc_.key, head / shared, 0),
-          address(arguments.post_op_operands[0], desc_.value, head / shared, 0),
-          const_cast<std::byte*>(address(arguments.out, desc_.out, head, first)),
+          addressOf(arguments.a, desc_.query, batch, head, first),
+          addressOf(arguments.b, desc_.key, batch, head / shared, 0),
+          addressOf(arguments.post_op_operands[0], desc_.value, batch, head / shared, 0),
+          const_cast<std::byte*>(addressOf(arguments.out, desc_.out, batch, head, first)),
           desc_.log_sums.sizes.empty()
               ? nullptr
               : static_cast<float*>(arguments.results[0]) + onednn::placeOf(desc_.log_sums, batch, head, first),

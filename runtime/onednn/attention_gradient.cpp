@@ -32,11 +32,6 @@ int64_t sizeOfBlock(int64_t count) {
 
 bool wanted(const TensorDesc& tensor) { return !tensor.sizes.empty(); }
 
-const std::byte* addressOf(const void* data, const TensorDesc& tensor, int64_t batch, int64_t head, int64_t row) {
-  const int64_t bytes = tensor.dtype == plan::DType::bf16 ? 2 : 4;
-  return static_cast<const std::byte*>(data) + placeOf(tensor, batch, head, row) * bytes;
-}
-
 float sumOf(const void* data, const TensorDesc& tensor, int64_t batch, int64_t head, int64_t row) {
   return *reinterpret_cast<const float*>(addressOf(data, tensor, batch, head, row));
 }
@@ -141,12 +136,10 @@ Status AttentionGradient::run(const Arguments& arguments) const {
   const Call call{operands[0], operands[1], operands[2], operands[3], operands[4],
                   operands[5], results[0],  results[1],  results[2],  static_cast<float*>(arguments.scratch)};
   auto* scratch = static_cast<std::byte*>(arguments.scratch) + scratchOfQueries();
-  std::atomic<int> next{0};
   std::atomic<bool> failed{false};
-  overTeam(desc_.key.sizes[0] * desc_.key.sizes[1] * runs_, 1, [&](int64_t begin, int64_t end) {
-    // Each part of the team has scratch of its own; there are no more parts than threads at preparation.
-    const int mine = next.fetch_add(1, std::memory_order_relaxed);
-    const Parts parts(desc_, scratch + size_t(mine % threads_) * scratchOfThread());
+  const int64_t units = desc_.key.sizes[0] * desc_.key.sizes[1] * runs_;
+  overTeamWithScratch(units, scratch, scratchOfThread(), threads_, [&](int64_t begin, int64_t end, std::byte* mine) {
+    const Parts parts(desc_, mine);
     for (int64_t unit = begin; unit < end; ++unit)
       if (!runUnit(call, unit, parts).ok())
         failed = true;

@@ -16,6 +16,13 @@ inline int64_t placeOf(const TensorDesc& tensor, int64_t batch, int64_t head, in
   return batch * tensor.strides[0] + head * tensor.strides[1] + row * tensor.strides[2];
 }
 
+// The same in memory.
+inline const std::byte* addressOf(const void* data, const TensorDesc& tensor, int64_t batch, int64_t head,
+                                  int64_t row) {
+  const int64_t bytes = tensor.dtype == plan::DType::bf16 ? 2 : 4;
+  return static_cast<const std::byte*>(data) + placeOf(tensor, batch, head, row) * bytes;
+}
+
 // A single row's stride says nothing, and sgemm wants it no smaller than the row.
 inline int64_t leading(const TensorDesc& tensor) { return std::max(tensor.strides[2], tensor.sizes[3]); }
 

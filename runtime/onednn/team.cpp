@@ -1,6 +1,7 @@
 #include "runtime/onednn/team.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "common/base/first_exception.h"
 #include "common/base/unseen_order.h"
@@ -74,6 +75,15 @@ void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, in
     const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
     if (begin < end)
       body(begin, end);
+  });
+}
+
+void overTeamWithScratch(int64_t count, void* scratch, size_t bytes, int threads,
+                         const std::function<void(int64_t, int64_t, std::byte*)>& body) {
+  std::atomic<int> next{0};
+  overTeam(count, 1, [&](int64_t begin, int64_t end) {
+    const int mine = next.fetch_add(1, std::memory_order_relaxed) % threads;
+    body(begin, end, static_cast<std::byte*>(scratch) + size_t(mine) * bytes);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/base/api.h"
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -35,6 +36,12 @@ private:
 // body(begin, end) over [0, count), in as many parts as the team has threads and `grain` (the least
 // count worth a thread) allows. What `body` throws first is thrown here, once all parts have ended.
 void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+// body(begin, end, scratch) over [0, count) as overTeam with a grain of 1: each part has `bytes` of its own in
+// `scratch`, which has room for `threads` of them. That is how many the team had when the call was prepared, and no
+// more come.
+void overTeamWithScratch(int64_t count, void* scratch, size_t bytes, int threads,
+                         const std::function<void(int64_t, int64_t, std::byte*)>& body);
 
 // body(part, parts) for each part at the same time, each on a thread of its own, so that they may wait for each other:
 // `wanted` parts, or as many as the team has threads. As overTeam what is thrown; the others must not wait for it then.
