@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/attention_operands.h"
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
@@ -76,7 +77,11 @@ AttentionGradient::AttentionGradient(const AttentionGradientDesc& desc) : desc_(
   const int64_t heads = std::max<int64_t>(desc.key.sizes[0] * desc.key.sizes[1], 1);
   blocks_a_run_ = std::max<int64_t>(key_blocks_ * heads / wanted_units, 1);
   runs_ = ceilDiv(key_blocks_, blocks_a_run_);
-  implementation_ = isNarrow() ? "sgemm by blocks of scores; widens bf16" : "sgemm by blocks of scores";
+  if (isNarrow() && tilesAvailable())
+    tiled_ = TiledAttentionGradient{rows_, keys_, desc.query.sizes[3], desc.value.sizes[3]};
+  implementation_ = tiled_       ? "products in tiles by blocks of scores"
+                    : isNarrow() ? "sgemm by blocks of scores; widens bf16"
+                                 : "sgemm by blocks of scores";
 }
 
 //===-- memory -------------------------------------------------------------------------------===//
@@ -119,7 +124,9 @@ bool AttentionGradient::isNarrow() const { return desc_.query.dtype == plan::DTy
 
 bool AttentionGradient::gathers() const { return wanted(desc_.query_gradient) && (runs_ > 1 || isNarrow()); }
 
-size_t AttentionGradient::scratchOfThread() const { return Parts(desc_, nullptr).bytes; }
+size_t AttentionGradient::scratchOfThread() const {
+  return tiled_ ? tiled_->scratchBytes() : Parts(desc_, nullptr).bytes;
+}
 
 size_t AttentionGradient::scratchOfQueries() const {
   const auto& q = desc_.query.sizes;
@@ -139,9 +146,10 @@ Status AttentionGradient::run(const Arguments& arguments) const {
   std::atomic<bool> failed{false};
   const int64_t units = desc_.key.sizes[0] * desc_.key.sizes[1] * runs_;
   overTeamWithScratch(units, scratch, scratchOfThread(), threads_, [&](int64_t begin, int64_t end, std::byte* mine) {
-    const Parts parts(desc_, mine);
     for (int64_t unit = begin; unit < end; ++unit)
-      if (!runUnit(call, unit, parts).ok())
+      if (tiled_)
+        runTiledUnit(call, unit, mine);
+      else if (!runUnit(call, unit, Parts(desc_, mine)).ok())
         failed = true;
   });
   if (failed)
@@ -258,6 +266,50 @@ Status AttentionGradient::runBlock(const Call& call, const Keys& keys, const Par
          product('N', 'N', count, depth, seen, desc_.scale, of_scores, keys.key, keys.first_of_run ? 0 : 1, of_query);
   }
   return ok ? Status() : Status(Code::internal, "a product failed");
+}
+
+void AttentionGradient::runTiledUnit(const Call& call, int64_t unit, void* scratch) const {
+  const int64_t key_heads = desc_.key.sizes[1], shared = desc_.query.sizes[1] / key_heads, run = unit % runs_;
+  const int64_t batch = unit / runs_ / key_heads, key_head = unit / runs_ % key_heads, all = desc_.query.sizes[2];
+  auto narrow = [](const void* data, const TensorDesc& tensor, int64_t of, int64_t head, int64_t row) {
+    return reinterpret_cast<const __bf16*>(addressOf(data, tensor, of, head, row));
+  };
+  auto result = [&](void* data, const TensorDesc& tensor, int64_t row) {
+    return wanted(tensor) ? const_cast<__bf16*>(narrow(data, tensor, batch, key_head, row)) : nullptr;
+  };
+  auto leadingOf = [](const TensorDesc& tensor) { return wanted(tensor) ? leading(tensor) : 0; };
+  auto sums = [&](const void* data, const TensorDesc& tensor, int64_t head, int64_t row) {
+    return reinterpret_cast<const float*>(addressOf(data, tensor, batch, head, row));
+  };
+  for (int64_t block = run * blocks_a_run_; block < std::min((run + 1) * blocks_a_run_, key_blocks_); ++block) {
+    const int64_t first = block * keys_, count = std::min(keys_, desc_.key.sizes[2] - first);
+    tiled_->begin(narrow(call.key, desc_.key, batch, key_head, first), leading(desc_.key),
+                  narrow(call.value, desc_.value, batch, key_head, first), leading(desc_.value), count, scratch);
+    for (int64_t head = key_head * shared; head < (key_head + 1) * shared; ++head)
+      for (int64_t row = desc_.causal ? first / rows_ * rows_ : 0; row < all; row += rows_) {
+        const int64_t there = std::min(rows_, all - row);
+        if (desc_.causal && row + there <= first)
+          continue;
+        const TiledAttentionGradient::Rows rows{there,
+                                                row - first,
+                                                narrow(call.query, desc_.query, batch, head, row),
+                                                narrow(call.gradient, desc_.gradient, batch, head, row),
+                                                leading(desc_.query),
+                                                leading(desc_.gradient),
+                                                sums(call.log_sums, desc_.log_sums, head, row),
+                                                sums(call.row_sums, desc_.row_sums, head, row),
+                                                desc_.log_sums.strides[2],
+                                                desc_.row_sums.strides[2],
+                                                wanted(desc_.query_gradient) ? gathered(call, run, batch, head, row)
+                                                                             : nullptr,
+                                                block != run * blocks_a_run_};
+        tiled_->add(rows, count, desc_.scale, desc_.causal, wanted(desc_.key_gradient), wanted(desc_.value_gradient),
+                    scratch);
+      }
+    tiled_->end(result(call.key_gradient, desc_.key_gradient, first), leadingOf(desc_.key_gradient),
+                result(call.value_gradient, desc_.value_gradient, first), leadingOf(desc_.value_gradient), count,
+                scratch);
+  }
 }
 
 float* AttentionGradient::gathered(const Call& call, int64_t run, int64_t batch, int64_t head, int64_t row) const {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/onednn/primitive.h"
+#include "runtime/onednn/tiled_attention_gradient.h"
 
 namespace zefuse::onednn {
 
@@ -25,8 +27,8 @@ struct AttentionGradientDesc {
 // A unit of work is a run of blocks of keys of one head, or of the heads that share them: it has the gradients of its
 // keys and values to itself, and adds to gradients of the queries, of which each run has its own, summed at the end in
 // the order of the runs. Blocks and runs depend on sizes alone, so the bits do not depend on the number of threads.
-// Five products a block (Dao et al., FlashAttention, 2022, appendix B), of one thread each, by oneDNN's sgemm; operands
-// of bf16 are widened.
+// Five products a block (Dao et al., FlashAttention, 2022, appendix B), of one thread each, by oneDNN's sgemm; of bf16
+// in tiles, and where the processor has none its operands are widened.
 class AttentionGradient : public Primitive {
 public:
   // invalid_argument when shapes do not fit together or strides are not as above; unsupported for other dtypes.
@@ -70,6 +72,7 @@ private:
   Status runUnit(const Call& call, int64_t unit, const Parts& parts) const;
   Status runBlock(const Call& call, const Keys& keys, const Parts& parts, int64_t run, int64_t head,
                   int64_t first) const;
+  void runTiledUnit(const Call& call, int64_t unit, void* scratch) const;
   void sumRuns(const Call& call, int64_t batch, int64_t head, int64_t first) const;
 
   AttentionGradientDesc desc_;
@@ -78,6 +81,7 @@ private:
   int64_t blocks_a_run_;  // consecutive ones
   int64_t runs_;          // of one head
   int threads_;           // that scratch has room for
+  std::optional<TiledAttentionGradient> tiled_;
   std::string implementation_;
 };
 

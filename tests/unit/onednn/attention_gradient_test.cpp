@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "attention_memory.h"
+#include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/attention.h"
 #include "runtime/onednn/team.h"
 
@@ -139,8 +140,9 @@ TEST(AttentionGradient, IsTheFormula) {
 
 TEST(AttentionGradient, MakesWhatIsAskedFor) {
   const AttentionCase c{1, 2, 1, 200, 210, 8, 16};
-  for (int asked = 1; asked < 8; ++asked) {
-    Trial trial(plan::DType::f32, c, 0.3f);
+  for (int asked = 0; asked < 16; ++asked) {
+    const plan::DType dtype = asked & 8 ? plan::DType::bf16 : plan::DType::f32;
+    Trial trial(dtype, c, 0.3f);
     AttentionGradientDesc desc = trial.desc(c, 0.3f);
     TensorDesc* results[] = {&desc.query_gradient, &desc.key_gradient, &desc.value_gradient};
     const Memory* memory[] = {&trial.of_query, &trial.of_key, &trial.of_value};
@@ -151,9 +153,32 @@ TEST(AttentionGradient, MakesWhatIsAskedFor) {
     ASSERT_TRUE(run(desc, trial).ok());
     for (int i = 0; i < 3; ++i)
       if (asked >> i & 1)
-        expectNear(*memory[i], *wanted[i], 1e-5, "result");
+        expectNear(*memory[i], *wanted[i], dtype == plan::DType::f32 ? 1e-5 : 1e-2, "result");
       else
         EXPECT_TRUE(std::isnan(memory[i]->get(0)));
+  }
+}
+
+TEST(AttentionGradient, MultipliesBf16InTilesWhereThereAreTiles) {
+  const AttentionCase c{1, 1, 1, 4, 4, 8, 8};
+  auto inTiles = [&](plan::DType dtype) {
+    auto made = AttentionGradient::get(Trial(dtype, c, 0.3f).desc(c, 0.3f));
+    return made.ok() && (*made)->implementation().find("tiles") != std::string::npos;
+  };
+  EXPECT_EQ(inTiles(plan::DType::bf16), tilesAvailable());
+  EXPECT_FALSE(inTiles(plan::DType::f32));
+}
+
+// A row that sees no key has a sum of nothing; its scores may be anything.
+TEST(AttentionGradient, RowsOfNothingGiveNothing) {
+  const AttentionCase c{1, 1, 1, 40, 50, 8, 8};
+  for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16}) {
+    Trial trial(dtype, c, 0.3f);
+    for (float& sum : trial.log_sums)
+      sum = -INFINITY;
+    ASSERT_TRUE(run(trial.desc(c, 0.3f), trial).ok());
+    for (const Memory* result : {&trial.of_query, &trial.of_key, &trial.of_value})
+      expectNear(*result, Doubles(trial.wanted_query.size() + trial.wanted_key.size()), 0, "result");
   }
 }
 
