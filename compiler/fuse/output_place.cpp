@@ -137,6 +137,31 @@ std::optional<SmallVector<Strided>> stepsIn(Value base, const OutputPlace& outpu
   return steps;
 }
 
+/// What a symbol is computed as, of sums and products; null for others.
+AffineExpr computed(Attribute tree) {
+  if (auto leaf = dyn_cast<AffineMapAttr>(tree))
+    return leaf.getValue().getResult(0);
+  auto parts = dyn_cast<ArrayAttr>(tree);
+  if (!parts || parts.size() != 3)
+    return {};
+  const StringRef op = cast<StringAttr>(parts[0]).getValue();
+  const AffineExpr left = computed(parts[1]), right = computed(parts[2]);
+  if (!left || !right)
+    return {};
+  return op == "add" ? left + right : op == "mul" ? left * right : AffineExpr();
+}
+
+/// The n of a symbol that is computed as max(1, n); null for others.
+AffineExpr atLeastOne(Attribute source) {
+  auto parts = dyn_cast<ArrayAttr>(source);
+  if (!parts || parts.size() != 3 || parts[0] != StringAttr::get(source.getContext(), "max"))
+    return {};
+  const AffineExpr left = computed(parts[1]), right = computed(parts[2]);
+  if (!left || !right)
+    return {};
+  return constantOf(left) == 1 ? right : constantOf(right) == 1 ? left : AffineExpr();
+}
+
 bool isEmpty(const OutputPlace& output) {
   return llvm::is_contained(cast<RankedTensorType>(output.use->get().getType()).getShape(), 0);
 }
@@ -156,6 +181,18 @@ Value commonBase(Value a, Value b) {
     if (llvm::is_contained(others, value))
       return value;
   return {};
+}
+
+AffineExpr placeOfElements(AffineExpr place, ArrayRef<AffineExpr> sizes, ArrayAttr sources) {
+  if (!place || !sources)
+    return place;
+  DenseMap<AffineExpr, AffineExpr> smaller;
+  for (auto [number, source] : llvm::enumerate(sources)) {
+    const AffineExpr size = atLeastOne(source);
+    if (size && llvm::any_of(sizes, [&](AffineExpr each) { return sameValue(each, size); }))
+      smaller[getAffineSymbolExpr(unsigned(number), place.getContext())] = size;
+  }
+  return place.replace(smaller);
 }
 
 bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, Value base) {

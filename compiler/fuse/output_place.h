@@ -19,6 +19,11 @@ llvm::SmallVector<mlir::Value> viewsBehind(mlir::Value value);
 // The nearest value of which both are views; null: none.
 mlir::Value commonBase(mlir::Value a, mlir::Value b);
 
+// A place in the memory of what has these sizes, where max(1, n) of one of them is n: torch's strides have it so, and
+// where n is 0 there is no element whose place it could be. `sources`: of the graph's symbols (docs/ir.md).
+mlir::AffineExpr placeOfElements(mlir::AffineExpr place, llvm::ArrayRef<mlir::AffineExpr> sizes,
+                                 mlir::ArrayAttr sources);
+
 // Whether elements of the two, views of `base`, are the same in its memory exactly where they are in eager's: then both
 // may be views of it, or of one copy of it. x.repeat(2)[:n] and [n:] are the same elements of x, and others of
 // x.repeat(2). False also where nobody here can tell.

@@ -65,10 +65,12 @@ SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
     if (!entry || !entry.get("result") || entry.get("argument"))
       continue;
     auto offset = entry.getAs<AffineMapAttr>("offset");
-    const OutputPlace place{&output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt()),
-                            entry.getAs<AffineMapAttr>("strides").getValue(),
-                            offset ? offset.getValue().getResult(0) : AffineExpr()};
-    Value source = throughViews(place.use->get());
+    OpOperand* use = &output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt());
+    Value source = throughViews(use->get());
+    const OutputPlace place{use, entry.getAs<AffineMapAttr>("strides").getValue(),
+                            placeOfElements(offset ? offset.getValue().getResult(0) : AffineExpr(),
+                                            shapeOf(cast<RankedTensorType>(source.getType())),
+                                            graph->getAttrOfType<ArrayAttr>("zefuse.symbol_sources"))};
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
     auto it = llvm::find_if(found, [&](const Sharing& sharing) {
       return sharing.storage == storage && sharing.source == source &&

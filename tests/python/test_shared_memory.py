@@ -190,6 +190,30 @@ def test_parts_of_what_has_gaps_share_its_memory(name: str, dynamic: bool) -> No
     ]
 
 
+# The computed value has a column less than the input: torch writes its stride as Max(1, s - 1).
+ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "last rows": lambda v: (v[v.shape[0] - 2 :], v),
+    "rows of parts": lambda v: (v.split(2)[-1], v, v.tensor_split(3)[1]),
+    "of another shape": lambda v: (v[1:, None], v[2:], v),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_fewer_columns_share_memory(name: str) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return ROWS[name](x[:, 1:] + 1)
+
+    compiled = zefuse(function, dynamic=True)
+    for x in (torch.randn(5, 5), torch.randn(7, 7), torch.randn(7, 1)):
+        expected, actual = function(x), compiled(x)
+        torch.testing.assert_close(actual, expected)
+        if x.shape[1] > 1:
+            for tensors in (expected, actual):
+                assert len({t.untyped_storage().data_ptr() for t in tensors}) == 1
+            places = [[t.data_ptr() - tensors[0].data_ptr() for t in tensors] for tensors in (expected, actual)]
+            assert places[0] == places[1]
+
+
 # What some operator makes free, though eager returned memory of its own.
 FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cat of one": lambda x: torch.cat([x]),
