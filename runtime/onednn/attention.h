@@ -32,9 +32,6 @@ public:
 
   explicit Attention(const AttentionDesc& desc);
 
-  size_t packedBytes() const override { return 0; }
-  Status packB(const void*, void*) const override { return {}; }
-  bool packsLike(const Primitive&) const override { return false; }
   size_t scratchBytes() const override;
   Status run(const Arguments& arguments) const override;
   const std::string& implementation() const override { return implementation_; }

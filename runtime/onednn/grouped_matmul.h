@@ -26,9 +26,6 @@ public:
 
   explicit GroupedMatmul(const GroupedMatmulDesc& desc) : desc_(desc) {}
 
-  size_t packedBytes() const override { return 0; }
-  Status packB(const void*, void*) const override { return {}; }
-  bool packsLike(const Primitive&) const override { return false; }
   size_t scratchBytes() const override { return scratch_bytes_; }
   // All rows are one group's.
   Status run(const Arguments& arguments) const override { return runGroup(arguments, 0, desc_.a.sizes[0]); }

@@ -37,11 +37,11 @@ class Primitive {
 public:
   virtual ~Primitive() = default;
 
-  virtual size_t packedBytes() const = 0;  // 0: b is used as it is
+  virtual size_t packedBytes() const { return 0; }  // 0: b is used as it is
   // `packed` is 64-byte aligned and need not be initialised.
-  virtual Status packB(const void* b, void* packed) const = 0;
+  virtual Status packB(const void* /*b*/, void* /*packed*/) const { return {}; }
   // Whether both make the same packed bytes from the same b, so that one packed copy serves both.
-  virtual bool packsLike(const Primitive& other) const = 0;
+  virtual bool packsLike(const Primitive& /*other*/) const { return false; }
   virtual size_t scratchBytes() const = 0;  // 64-byte aligned memory for run, per call in flight
 
   struct Arguments {

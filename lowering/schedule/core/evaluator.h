@@ -168,6 +168,7 @@ private:
   mlir::Value pieceOfEachLane(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
   Node behindViews(Node node) const;
   bool isEmitted(Node node) const;  // where the next operation is inserted, its value is known
+  class PadEmitter;
   Placed emitPad(PadOp op, mlir::AffineMap at);
   // scf.if whose branches make one value each, in scopes of their own.
   mlir::Value branch(mlir::Location loc, mlir::Value condition, mlir::Type type, llvm::function_ref<mlir::Value()> then,
