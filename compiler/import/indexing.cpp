@@ -15,6 +15,17 @@ std::string outOfBounds(int64_t dim, AffineExpr size) {
   return text;
 }
 
+void requireSizesOfPart(Op& op, Value source, ArrayRef<AffineExpr> part) {
+  auto sizes = shapeOf(typeOf(source));
+  bool other = sizes.size() != part.size();
+  for (auto [size, wanted] : llvm::zip(sizes, part))
+    if (wanted)
+      if (auto known = dyn_cast<AffineConstantExpr>(size - wanted))
+        other |= known.getValue() != 0;
+  if (other)
+    op.refuse("a source of other sizes than the part that it replaces is not lowered");
+}
+
 namespace {
 
 Value indexTensor(Op& op, Value index) {
@@ -158,8 +169,14 @@ Values emitSelectScatter(Op& op) {
   Value self = op.tensor("self"), src = op.tensor("src");
   int64_t rank = rankOf(self), dim = op.dim("dim", rank);
   AffineExpr index = op.size("index");
+  Exprs part(shapeOf(typeOf(self)));
   if (auto constant = dyn_cast<AffineConstantExpr>(index); constant && constant.getValue() < 0)
-    index = shapeOf(typeOf(self))[dim] + constant.getValue();
+    index = part[dim] + constant.getValue();
+  auto known = dyn_cast<AffineConstantExpr>(index), after = dyn_cast<AffineConstantExpr>(part[dim] - index);
+  if ((known && known.getValue() < 0) || (after && after.getValue() <= 0))
+    op.refuse("an index out of range is not lowered");
+  part.erase(part.begin() + dim);
+  requireSizesOfPart(op, src, part);
   Type element = op.element();
   Operand inserted(src, op.build.unreduced(rank, {dim}));
   return {op.build.loop({self, inserted}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
@@ -167,10 +184,38 @@ Values emitSelectScatter(Op& op) {
   })};
 }
 
+// Of the slice that slice_scatter replaces, where it is known: else null.
+AffineExpr sliceLength(Op& op, AffineExpr size) {
+  const int64_t step = op.integer("step");
+  auto bound = [&](StringRef name, int64_t otherwise) {
+    return op.isNone(name) ? op.build.constant(otherwise) : op.size(name);
+  };
+  auto start = dyn_cast<AffineConstantExpr>(bound("start", 0));
+  auto end = dyn_cast<AffineConstantExpr>(bound("end", std::numeric_limits<int64_t>::max()));
+  if (!start || !end)
+    return nullptr;
+  auto limit = dyn_cast<AffineConstantExpr>(size);
+  if (!limit) {
+    const bool all = start.getValue() == 0 && end.getValue() == std::numeric_limits<int64_t>::max();
+    return all ? (size + step - 1).floorDiv(step) : nullptr;
+  }
+  auto clamped = [&](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? at + limit.getValue() : at, 0, limit.getValue());
+  };
+  const int64_t length = std::max<int64_t>(clamped(end.getValue()) - clamped(start.getValue()), 0);
+  return op.build.constant(length == 0 ? 0 : (length - 1) / step + 1);
+}
+
 Values emitSliceScatter(Op& op) {
+  if (op.integer("step") < 1)
+    op.refuse("argument step=" + Twine(op.integer("step")) + " is not lowered");
   Value self = op.tensor("self"), src = op.build.convert(op.tensor("src"), op.element());
   int64_t dim = op.dim("dim", rankOf(self));
-  AffineExpr size = shapeOf(typeOf(self))[dim], length = shapeOf(typeOf(src))[dim];
+  Exprs part(shapeOf(typeOf(self)));
+  AffineExpr size = part[dim];
+  part[dim] = sliceLength(op, size);
+  requireSizesOfPart(op, src, part);
+  AffineExpr length = shapeOf(typeOf(src))[dim];
   AffineExpr start = op.isNone("start") ? op.build.constant(0) : op.size("start");
   if (auto constant = dyn_cast<AffineConstantExpr>(start)) {
     if (constant.getValue() < 0)

@@ -146,8 +146,10 @@ SmallVector<int64_t> Op::integers(StringRef name) const {
 }
 
 int64_t Op::dim(StringRef name, int64_t rank) const {
-  int64_t value = integer(name);
-  return value < 0 ? value + std::max<int64_t>(rank, 1) : value;
+  const int64_t value = integer(name), dims = std::max<int64_t>(rank, 1);
+  if (value < -dims || value >= dims)  // not every shape rule of torch's looks
+    refuse("a dimension out of range is not lowered");
+  return value < 0 ? value + dims : value;
 }
 
 SmallVector<int64_t> Op::dims(StringRef name, int64_t rank) const {

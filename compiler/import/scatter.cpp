@@ -319,6 +319,7 @@ Values emitAsStridedScatter(Op& op) {
       op.refuse("a source that is not contiguous is not lowered");
   if (!isConstant(op.memoryOf("self").offset, 0))
     op.refuse("a source inside a larger storage is not lowered");
+  requireSizesOfPart(op, src, op.sizes("size"));
   AffineExpr linear = op.isNone("storage_offset") ? build.constant(0) : op.size("storage_offset");
   for (auto [position, stride] : llvm::enumerate(op.sizes("stride")))
     linear = linear + build.dim(position) * stride;
@@ -327,11 +328,29 @@ Values emitAsStridedScatter(Op& op) {
   return {build.reshape(flat, sizes)};
 }
 
+// Null where it is not known.
+AffineExpr diagonalLength(TensorBuilder& build, AffineExpr rows, AffineExpr columns, int64_t offset) {
+  auto height = dyn_cast<AffineConstantExpr>(rows), width = dyn_cast<AffineConstantExpr>(columns);
+  if (!height || !width)
+    return nullptr;
+  return build.constant(std::max<int64_t>(
+      std::min(height.getValue() + std::min<int64_t>(offset, 0), width.getValue() - std::max<int64_t>(offset, 0)), 0));
+}
+
 Values emitDiagonalScatter(Op& op) {
   TensorBuilder& build = op.build;
   Value self = op.tensor("self"), src = build.convert(op.tensor("src"), op.element());
   int64_t rank = rankOf(self), first = op.dim("dim1", rank), second = op.dim("dim2", rank),
           offset = op.integer("offset");
+  if (first == second)
+    op.refuse("one dimension twice is not lowered");
+  Exprs part;
+  auto sizes = shapeOf(typeOf(self));
+  for (auto [position, size] : llvm::enumerate(sizes))
+    if (position != size_t(first) && position != size_t(second))
+      part.push_back(size);
+  part.push_back(diagonalLength(build, sizes[first], sizes[second], offset));
+  requireSizesOfPart(op, src, part);
   Exprs coordinates;
   AffineExpr along = build.dim(rankOf(src) - 1);
   for (int64_t position = 0, kept = 0; position < rank; ++position)
