@@ -74,6 +74,8 @@ Values emitConvolution(Op& op) {
     operands.push_back(bias);
   checkOperands(op, operands);
   Geometry geometry = geometryOf(op, rankOf(input) - 2, op.boolean("transposed"));
+  if (geometry.transposed && op.element().isUnsignedInteger(8))
+    op.refuseType(op.element());
   return {convolve(op, geometry.transposed ? "transposed" : "forward", input, weight, bias, geometry, op.resultType())};
 }
 

@@ -236,8 +236,12 @@ private:
         Op op(graph_, node, values_, build);
         if (OpTable::refuses(node.schema->op, [&] { return op.element(); }))
           op.refuseType(op.element());
-        if (StringRef number = OpTable::storedNumber(node.schema->op); !number.empty() && op.takes(number))
-          op.refuseOverflow(number);
+        for (StringRef tensor : llvm::split(OpTable::tensorsOfItsType(node.schema->op), ' '))
+          if (op.takes(tensor))
+            op.refuseOtherType(tensor);
+        for (StringRef number : llvm::split(OpTable::numbersOfItsType(node.schema->op), ' '))
+          if (op.takes(number))
+            op.refuseOverflow(number);
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);

@@ -42,6 +42,15 @@ static bool overflows(const Argument& number, Type element) {
   return !(value <= most && value >= (wraps ? -most : whole.isUnsigned() ? 0 : -end));
 }
 
+void Op::refuseOtherType(StringRef name) const {
+  Value tensor = optionalTensor(name);
+  if (!tensor || elementOf(tensor) == element())
+    return;
+  const bool parameter = name != "source" && name != "values";
+  if (!parameter || !elementOf(tensor).isF32() || element().getIntOrFloatBitWidth() != 16)
+    refuse("eager raises for tensors of two dtypes");
+}
+
 void Op::refuseOverflow(StringRef name) const {
   if (overflows(argument(name), element()))
     refuse("eager raises for a number that its dtype cannot hold");

@@ -65,7 +65,8 @@ public:
 
   [[noreturn]] void refuse(const llvm::Twine& reason) const;  // "aten::foo: <reason>"
   [[noreturn]] void refuseType(mlir::Type type) const;        // eager has no kernel of it for that, and raises
-  void refuseOverflow(llvm::StringRef name) const;  // a number that does not fit the result's dtype: eager raises
+  void refuseOtherType(llvm::StringRef name) const;  // a tensor of another dtype than the result's: eager raises
+  void refuseOverflow(llvm::StringRef name) const;   // a number that does not fit the result's dtype: eager raises
 
   // The operator in several forms, best first, all of them emitted: stage 2 keeps the first that the target takes
   // (zefuse.alternatives). A form that throws NotLowered is left out; where the last one does, which every target is to

@@ -17,9 +17,12 @@ class OpTable {
 public:
   void add(llvm::StringRef target, Emitter emitter);  // "aten.add.Tensor"
   const Emitter* find(llvm::StringRef target) const;
-  // The parameter whose number becomes an element of this operator's result ("fill_value" of "aten::full"): eager
-  // raises for one outside of the dtype's range, and through ATen here. Empty: none does.
-  static llvm::StringRef storedNumber(llvm::StringRef op);
+  // The parameters whose numbers eager makes elements of the result's dtype ("fill_value" of "aten::full"), separated
+  // by spaces: it raises for one outside of the dtype's range, and through ATen here. Empty: there are none.
+  static llvm::StringRef numbersOfItsType(llvm::StringRef op);
+  // The tensors that eager wants of the result's dtype (or of f32, where that has 16 bits: parameters of norms),
+  // separated by spaces: it raises for others, and through ATen here. Empty: there are none.
+  static llvm::StringRef tensorsOfItsType(llvm::StringRef op);
   // Whether eager has no kernel of this operator ("aten::abs") whose result is of this type, bool or another integer:
   // there it raises, and through ATen here. `element` is asked of operators alone that have some.
   static bool refuses(llvm::StringRef op, llvm::function_ref<mlir::Type()> element);

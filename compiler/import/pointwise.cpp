@@ -125,7 +125,9 @@ Scalar integerQuotient(Body& body, Scalar a, Scalar by, bool floor) {
 // Integers: body(dividend, divisor that is not zero).
 Values divideIntegers(Op& op, const TensorOrNumber& self, const TensorOrNumber& other, Type common,
                       llvm::function_ref<Scalar(Body&, Scalar, Scalar)> formula) {
-  if (!other.tensor && other.number.kind != fx::Argument::Kind::size && other.number.integer == 0)
+  const bool known = !other.tensor && other.number.kind != fx::Argument::Kind::size;
+  // Eager divides by the number as an element: of eight bits 256 is 0.
+  if (known && APInt(64, other.number.integer).trunc(common.getIntOrFloatBitWidth()).isZero())
     op.refuse("integer division by zero");
   return {elementwise(op, {self, other}, common, [&](Body& body, In in) {
     return formula(body, in[0], other.tensor ? checkedDivisor(body, in[1]) : in[1]);

@@ -18,7 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from zefuse import _native, tuning
-from zefuse.decompositions import optimizers, packed_sequences, quantized_graphs, recurrent
+from zefuse.decompositions import optimizers, packed_sequences, quantized_graphs, recurrent, without_kernels
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -116,6 +116,7 @@ def _through_aot_autograd(
     )
     with (
         torch_versions.linear_algebra_checks_kept(),
+        without_kernels.also_before_autograd(),
         garbage.no_full_collections(),
         unread_logs.not_printed(),
         _tracing(example_inputs),

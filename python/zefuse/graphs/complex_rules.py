@@ -249,14 +249,21 @@ def _sign(writer: Writer, node: Node, value: Complex) -> Complex:
     return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
 
 
+def _require_halves(one: Node, other: Node) -> None:
+    """Eager refuses halves of two types, and polar and complex those of 16 bits."""
+    types = {half.meta["val"].dtype for half in (one, other)}
+    if len(types) > 1 or not types <= set(REAL.values()):
+        raise NoRule
+
+
 def _complex(writer: Writer, node: Node, one: Node, other: Node) -> Complex:
+    _require_halves(one, other)
     made = _whole(writer, node, one, other)
     return writer.of_halves(node, lambda: made)
 
 
 def _polar(writer: Writer, node: Node, size: Node, angle: Node) -> Complex:
-    if size.meta["val"].dtype not in REAL.values():  # eager refuses halves of 16 bits
-        raise NoRule
+    _require_halves(size, angle)
     directions = writer.call(_aten.cos.default, angle), writer.call(_aten.sin.default, angle)
     made = _whole(writer, node, *(writer.call(_aten.mul.Tensor, size, direction) for direction in directions))
     return writer.of_halves(node, lambda: made)
