@@ -204,6 +204,11 @@ OF_TYPES: list[tuple[str, tuple[torch.dtype, ...], Function]] = [
     ("trilinear", (*WHOLE, torch.uint8), _resized("trilinear", 3)),
     ("linspace", HALVES, lambda x: torch.linspace(0, 3.5e38 if x.dtype == HALVES[1] else 1e6, 4, dtype=x.dtype)),
     ("hardshrink by too much", (*HALVES, torch.float32), lambda x: F.hardshrink(x, 1e300)),
+    (
+        "multi_margin_loss beyond",
+        (torch.float32, torch.float64),
+        lambda x: F.multi_margin_loss(_square(x), PLACES[:2], margin=1e300),
+    ),
     ("celu of too much", (torch.float32,), lambda x: F.celu(x, 1e300)),
     ("addmv", (torch.uint8, torch.float32), lambda x: torch.addmv(x[:2], _square(x), x[:2], beta=2**62)),
     ("addr", (torch.uint8, torch.float32), lambda x: torch.addr(_square(x), x[:2], x[:2], alpha=2**62)),

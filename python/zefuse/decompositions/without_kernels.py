@@ -126,6 +126,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("linspace logspace", _beyond("start", "end")),
     ("celu", _beyond("alpha")),
     ("hardshrink", _beyond("lambd")),
+    ("multi_margin_loss", _beyond("margin")),
     ("index_fill", _beyond("value")),
 )
 
