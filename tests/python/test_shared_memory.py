@@ -448,6 +448,39 @@ def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inpu
         torch.testing.assert_close(mine.grad, eagers.grad, rtol=1e-4, atol=1e-5)
 
 
+def _image_of_places(x: torch.Tensor) -> torch.Tensor:
+    """Of one image: channels last by its elements, contiguous to eager's convolutions, by the stride of the dimension of size 1."""
+    return x.transpose(1, 2).reshape(x.shape[0], -1, 4, 3)
+
+
+_OF_PLACES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "convolution": lambda x: F.conv2d(x, torch.ones(6, 8, 1, 1)),
+    "transposed": lambda x: F.conv_transpose2d(x, torch.ones(8, 6, 2, 2)),
+    "resized, joined": lambda x: F.conv2d(torch.cat([F.interpolate(x, size=(8, 6), mode="bilinear")] * 2, 1), torch.ones(6, 16, 1, 1)),
+    "nearest": lambda x: F.interpolate(x, scale_factor=2),
+    "pool": lambda x: F.max_pool2d(x, 2),
+    "norm": lambda x: F.conv2d(F.batch_norm(x, torch.zeros(8), torch.ones(8)), torch.ones(6, 8, 1, 1)),
+    "norm in training": lambda x: F.conv2d(F.batch_norm(x, torch.zeros(8), torch.ones(8), training=True), torch.ones(6, 8, 1, 1)),
+    "view": lambda x: x.view(1, 1, 8, 4, 3).sin(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", _OF_PLACES)
+def test_a_single_image_made_of_places_lies_as_in_eager(name: str, dynamic: bool) -> None:
+    inputs = [torch.randn(1, 12, 8).requires_grad_() for _ in range(2)]
+    inputs[1].data.copy_(inputs[0].data)
+    results = []
+    function = lambda x: _OF_PLACES[name](_image_of_places(x))  # noqa: E731
+    for run, x in zip((function, zefuse(function, dynamic=dynamic)), inputs, strict=True):
+        y = run(x)
+        (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        results.append((y, gradient))
+    for expected, actual in zip(*results, strict=True):
+        assert actual.stride() == expected.stride()
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
 # By what the indices lie in, too, eager's result lies in memory.
 INDICES: dict[str, Callable[..., torch.Tensor]] = {
     "first": lambda x, i, j: x[i],

@@ -68,12 +68,40 @@ def batch_norm(of: torch._ops.OpOverload) -> Callable[..., Any]:
     """``of`` with the strides of eager on a CPU: contiguous or channels last. torch's shape rule keeps the input's."""
 
     def norm(input: torch.Tensor, *rest: Any) -> Any:
-        format = torch._prims_common.suggest_memory_format(input)
-        if input.device.type != "cpu" or input.is_contiguous(memory_format=format):
+        if input.device.type != "cpu" or _lies_in(input, format := _order_without_gaps(input)):
             return NotImplemented
-        return of(input.contiguous(memory_format=format), *rest)
+        return of(input.clone(memory_format=format), *rest)
 
     return norm
+
+
+def native_batch_norm_backward(grad_out: torch.Tensor, input: torch.Tensor, *rest: Any) -> Any:
+    """Likewise, in an order of ``input``, where torch's rule keeps ``grad_out``'s."""
+    suggested = torch._prims_common.suggest_memory_format
+    dense = all(each.is_contiguous(memory_format=_order_without_gaps(each)) for each in (grad_out, input))
+    alike = dense and suggested(grad_out) == suggested(input)
+    format = _order_without_gaps(input) if alike else suggested(input)
+    if input.device.type != "cpu" or _lies_in(grad_out, format):
+        return NotImplemented
+    both = (each.clone(memory_format=format) for each in (grad_out, input))
+    return torch.ops.aten.native_batch_norm_backward(*both, *rest)
+
+
+def _order_without_gaps(image: torch.Tensor) -> torch.memory_format:
+    """By elements alone, where there are no gaps: what ``suggest_memory_format`` says depends on strides of sizes of 1 too."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(image.dim())
+    if image.is_contiguous():
+        return torch.contiguous_format
+    if last is not None and image.is_contiguous(memory_format=last):
+        return last
+    return torch._prims_common.suggest_memory_format(image)
+
+
+def _lies_in(image: torch.Tensor, format: torch.memory_format) -> bool:
+    """Also to an operator that looks at strides of sizes of 1."""
+    return image.is_contiguous(memory_format=format) and (
+        format == torch.contiguous_format or torch._prims_common.suggest_memory_format(image) == format
+    )
 
 
 def written_view(of: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -154,6 +182,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.log_sigmoid.default: log_sigmoid,
         aten.log_sigmoid_forward.default: log_sigmoid_forward,
         aten.max_unpool2d.default: max_unpool2d,
+        aten.native_batch_norm_backward.default: native_batch_norm_backward,
         aten.roll.default: roll,
     }
     for norm in (

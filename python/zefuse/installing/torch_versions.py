@@ -149,6 +149,46 @@ def norms_leave_out_dimensions() -> None:
     FakeTensorMode.cache_clear()
 
 
+def views_stride_ones_as_eager() -> None:
+    """For the whole process, as above: in a view, a dimension of size 1 has eager's stride, which its right neighbour gives.
+
+    torch's shape rule may give the input's. No element lies elsewhere, but operators tell channels last from contiguous by it: what was
+    `[1, channels, places]` with the channels innermost is, seen as an image, contiguous to eager's convolutions and resizing.
+    """
+    import torch
+    from torch._subclasses import fake_impls
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    view = torch.ops.aten.view.default
+    rule = fake_impls.op_implementations_dict.get(view)
+    with FakeTensorMode():
+        if rule is None or torch.empty(1, 4, 2).transpose(1, 2).view(1, 2, 2, 2).stride(0) == 2:
+            return
+
+    def by_neighbours(fake_mode: Any, func: Any, a: Any, *shape: Any, **rest: Any) -> Any:
+        sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape)
+        ones = [dim for dim, size in enumerate(sizes) if isinstance(size, int) and size == 1]
+        if not ones or len(ones) == len(sizes) or 0 in a.shape or torch._prims_common.is_contiguous_or_false(a):
+            return rule(fake_mode, func, a, *shape, **rest)
+        try:
+            rest_of_it = a.squeeze([dim for dim, size in enumerate(a.shape) if isinstance(size, int) and size == 1])
+            seen = rule(
+                fake_mode,
+                func,
+                rest_of_it,
+                [size for size in sizes if not (isinstance(size, int) and size == 1)],
+                **rest,
+            )
+        except (ValueError, RuntimeError):
+            return rule(fake_mode, func, a, *shape, **rest)  # says what does not fit, in the program's own sizes
+        for dim in ones:
+            seen = seen.unsqueeze(dim)
+        return seen
+
+    fake_impls.op_implementations_dict[view] = by_neighbours
+    FakeTensorMode.cache_clear()
+
+
 def keep_whole_for_sizes(operator: Any, whole: Callable[..., Any]) -> None:
     """Dynamo asks ``whole`` for the sizes of a composite operator's results, which would otherwise be taken apart for them.
 
