@@ -8,6 +8,7 @@
 
 #include "compiler/fuse/channels_last.h"
 #include "compiler/fuse/graph.h"
+#include "compiler/fuse/output_place.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
 #include "lowering/analysis/index_space.h"
@@ -28,11 +29,6 @@ namespace zefuse {
 
 namespace {
 
-bool isConstant(AffineExpr expr, int64_t value) {
-  auto constant = dyn_cast<AffineConstantExpr>(expr);
-  return constant && constant.getValue() == value;
-}
-
 /// One use of a value in memory by something that cannot take any index map.
 struct Reader {
   OpOperand* use;
@@ -41,9 +37,8 @@ struct Reader {
   std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
   bool channels_last = false;      // that rule for images: dense, channels innermost
   bool rows = false;               // that rule for attention: contiguous rows that do not overlap
-  bool strided =
-      false;           // any strides but negative ones: a kernel that is addressed as a call is, a convolution's weight
-  bool dense = false;  // besides `exact` strides, any without gaps
+  bool strided = false;  // any strides but negative ones: a kernel addressed as a call is, a convolution's weight
+  bool dense = false;    // besides `exact` strides, any without gaps
 };
 
 class LayoutAssignment {
@@ -217,7 +212,7 @@ private:
       return false;
     if (reader.strided)
       return true;
-    if (reader.dense && isDense(AffineMap::get(0, num_symbols_, strided->strides, context_), reader.sizes))
+    if (reader.dense && isDense(strided->strides, reader.sizes))
       return true;
     size_t rank = reader.sizes.size();
     std::optional<AffineMap> exact = reader.exact;
@@ -225,7 +220,7 @@ private:
       exact = AffineMap::get(0, num_symbols_, channelsLastStrides(reader.sizes, context_), context_);
     if (exact) {
       for (size_t i = 0; i < rank; ++i)
-        if (!isConstant(reader.sizes[i], 1) && !sameValue(strided->strides[i], exact->getResult(i)))
+        if (constantOf(reader.sizes[i]) != 1 && !sameValue(strided->strides[i], exact->getResult(i)))
           return false;
       return true;
     }
@@ -233,17 +228,17 @@ private:
       auto row = dyn_cast<AffineConstantExpr>(strided->strides[rank - 2]);
       auto length = dyn_cast<AffineConstantExpr>(reader.sizes[rank - 1]);
       bool constant = llvm::all_of(strided->strides, llvm::IsaPred<AffineConstantExpr>);
-      return constant && isConstant(strided->strides[rank - 1], 1) && length && row.getValue() >= length.getValue();
+      return constant && constantOf(strided->strides[rank - 1]) == 1 && length && row.getValue() >= length.getValue();
     }
     // oneDNN: broadcasting only in batch dimensions, a unit stride in one of the last two. Other
     // strides reach its reference implementation, which is slower than a copy.
     bool unit = rank < 2;
     for (size_t i = 0; i < rank; ++i) {
-      bool single = isConstant(reader.sizes[i], 1);
+      bool single = constantOf(reader.sizes[i]) == 1;
       if (i + 2 >= rank) {
-        if (!single && isConstant(strided->strides[i], 0))
+        if (!single && constantOf(strided->strides[i]) == 0)
           return false;
-        unit |= single || isConstant(strided->strides[i], 1);
+        unit |= single || constantOf(strided->strides[i]) == 1;
       }
     }
     return unit;
@@ -288,7 +283,7 @@ private:
   bool hasRows(AffineMap layout, RankedTensorType type) {
     SmallVector<AffineExpr> sizes = shapeOf(type);
     auto strided = asStrided(layout, sizes);
-    return strided && (isConstant(sizes.back(), 1) || isConstant(strided->strides.back(), 1));
+    return strided && (constantOf(sizes.back()) == 1 || constantOf(strided->strides.back()) == 1);
   }
 
   /// The convolution, alone or in a kernel, whose result's places and channels the value has (a weight's gradient by a
@@ -355,8 +350,11 @@ private:
         layout && (satisfied(layout) >= best_count || (type.getRank() > 3 && reduces(value.getDefiningOp<KernelOp>()))))
       return layout;
     for (const Reader& reader : readers)
-      if (reader.exact && readsWhole(reader, type) && isDense(*reader.exact, reader.sizes))
+      if (reader.exact && readsWhole(reader, type) && isDense(reader.exact->getResults(), reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
+    if (best_count < static_cast<int64_t>(readers.size()))
+      if (auto strides = stridesToldBy(value, outputsAmong(readers)); strides && isDense(*strides, shapeOf(type)))
+        consider(stridedLayout(*strides, nullptr, num_symbols_, context_));
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
     // So does a kernel's result that a vendor's library multiplies: columns of odd lengths are slow there.
     bool product = keeps_rows || readers.size() > others;
@@ -427,17 +425,17 @@ private:
 
   /// Whether distinct indices have distinct elements and no element is unused: some order of the dimensions is
   /// row-major.
-  bool isDense(AffineMap strides, ArrayRef<AffineExpr> sizes) {
+  bool isDense(ArrayRef<AffineExpr> strides, ArrayRef<AffineExpr> sizes) {
     AffineExpr expected = getAffineConstantExpr(1, context_);
     SmallVector<bool> used(sizes.size());
     for (size_t step = 0; step < sizes.size(); ++step) {
       bool found = false;
       for (size_t i = 0; i < sizes.size() && !found; ++i) {
-        if (used[i] || !(isConstant(sizes[i], 1) || sameValue(strides.getResult(i), expected)))
+        if (used[i] || !(constantOf(sizes[i]) == 1 || sameValue(strides[i], expected)))
           continue;
         used[i] = found = true;
-        if (!isConstant(sizes[i], 1))
-          expected = simplifyAffine(sizes[i] * expected, 0, num_symbols_);
+        if (constantOf(sizes[i]) != 1)
+          expected = sizes[i] * expected;
       }
       if (!found)
         return false;
@@ -466,7 +464,7 @@ private:
       assert(strided && "layout assignment leaves only strided views outside kernels");
       AffineMap eager = entry.getAs<AffineMapAttr>("strides").getValue();
       for (auto [size, stride, traced] : llvm::zip(shapeOf(type), strided->strides, eager.getResults()))
-        if (isConstant(size, 1))
+        if (constantOf(size) == 1)
           stride = traced;
       NamedAttrList entries(entry);
       entries.set("strides", AffineMapAttr::get(AffineMap::get(0, num_symbols_, strided->strides, context_)));
@@ -476,31 +474,28 @@ private:
       graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
-  /// How the value lies in eager by the strides of an output that has all of its elements, in any order of dimensions
-  /// and repeated along others; null where they do not tell.
-  AffineMap layoutToldBy(const Reader& reader, RankedTensorType type) {
-    SmallVector<AffineExpr> strides;
-    for (auto [size, index] : llvm::zip(shapeOf(type), reader.view.getResults())) {
-      if (isConstant(size, 1)) {
-        strides.push_back(getAffineConstantExpr(1, context_));
-        continue;
-      }
-      auto dim = dyn_cast<AffineDimExpr>(index);
-      if (!dim || !sameValue(reader.sizes[dim.getPosition()], size) ||
-          isConstant(reader.exact->getResult(dim.getPosition()), 0))
-        return {};
-      strides.push_back(reader.exact->getResult(dim.getPosition()));
-    }
-    return stridedLayout(strides, nullptr, num_symbols_, context_);
+  static SmallVector<Reader> outputsAmong(ArrayRef<Reader> readers) {
+    SmallVector<Reader> outputs;
+    llvm::copy_if(readers, std::back_inserter(outputs),
+                  [](const Reader& reader) { return isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact; });
+    return outputs;
+  }
+
+  /// The strides that the value has in eager, by what is known of these outputs; null where they do not tell.
+  std::optional<SmallVector<AffineExpr>> stridesToldBy(Value value, ArrayRef<Reader> outputs) {
+    if (outputs.empty())
+      return std::nullopt;
+    return stridesFor(value, llvm::map_to_vector(outputs, [&](const Reader& reader) {
+                        auto offset = output(reader.use->getOperandNumber()).getAs<AffineMapAttr>("offset");
+                        return OutputPlace{reader.use, *reader.exact,
+                                           offset ? offset.getValue().getResult(0) : AffineExpr()};
+                      }));
   }
 
   /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where another
   /// layout suits more of them than the value's they are views of one copy, not copies of their own.
   void copyOnceForOutputs(Value value) {
-    SmallVector<Reader> outputs;
-    for (Reader& reader : readersOf(value))
-      if (isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact)
-        outputs.push_back(reader);
+    SmallVector<Reader> outputs = outputsAmong(readersOf(value));
     auto type = cast<RankedTensorType>(value.getType());
     if (llvm::all_of(outputs, [&](const Reader& reader) {
           return reader.view == outputs.front().view && reader.sizes == outputs.front().sizes;
@@ -517,17 +512,18 @@ private:
     while (type.getRank() <= 5 && std::next_permutation(order.begin(), order.end()))
       if (AffineMap other = permutedLayout(type, order); suited(other) > suited(layout))
         layout = other;
-    for (const Reader& reader : outputs)  // with the gaps that the whole has in eager
-      if (AffineMap other = layoutToldBy(reader, type); other && suited(other) > suited(layout))
-        layout = other;
+    SmallVector<ArrayRef<Reader>> some = {outputs};
+    for (const Reader& reader : outputs)
+      some.emplace_back(reader);
+    for (ArrayRef<Reader> told : some)  // maybe with gaps
+      if (auto strides = stridesToldBy(value, told))
+        if (AffineMap other = stridedLayout(*strides, nullptr, num_symbols_, context_); suited(other) > suited(layout))
+          layout = other;
     if (suited(layout) <= std::max<int64_t>(as_it_lies, 1))
       return;
     llvm::erase_if(outputs, [&](const Reader& reader) { return !accepts(reader, layout); });
     Reader whole = outputs.front();
-    SmallVector<AffineExpr> dims;
-    for (int64_t dim = 0; dim < type.getRank(); ++dim)
-      dims.push_back(getAffineDimExpr(dim, context_));
-    whole.view = AffineMap::get(type.getRank(), num_symbols_, dims, context_);
+    whole.view = identityMap(value);
     Value copy = copyKernel(value, whole, type, layout);
     OpBuilder builder(graph_.getBody().front().getTerminator());
     for (Reader& reader : outputs) {

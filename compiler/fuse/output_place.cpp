@@ -37,22 +37,24 @@ std::optional<Strided> stepsOf(AffineExpr expr, Value output) {
   return asStrided(AffineMap::get(unsigned(type.getRank()), symbols, expr), shapeOf(type));
 }
 
-/// Whether the two lie, as views of the base with these strides, as they do in eager.
-bool lieAs(ArrayRef<AffineExpr> base_strides, const OutputPlace& a, const OutputPlace& b, Value base) {
+/// Whether the outputs lie, as views of the base with these strides, as they do in eager.
+bool lieAs(ArrayRef<AffineExpr> base_strides, ArrayRef<OutputPlace> outputs, Value base) {
   AffineExpr first;  // where the base begins in eager's storage
-  for (const OutputPlace* output : {&a, &b}) {
-    Value value = output->use->get();
+  for (const OutputPlace& output : outputs) {
+    Value value = output.use->get();
     AffineExpr position = getAffineConstantExpr(0, value.getContext());
     for (auto [index, stride] : llvm::zip_equal(indicesIn(base, value), base_strides))
       position = position + index * stride;
     const auto steps = stepsOf(position, value);
     if (!steps)
       return false;
-    for (auto [size, mine, eagers] : llvm::zip_equal(shapeOf(cast<RankedTensorType>(value.getType())), steps->strides,
-                                                     output->strides.getResults()))
+    for (auto [size, mine, eagers] :
+         llvm::zip_equal(shapeOf(cast<RankedTensorType>(value.getType())), steps->strides, output.strides.getResults()))
       if (constantOf(size) != 1 && !sameValue(mine, eagers))
         return false;
-    AffineExpr begins = output->offset - steps->offset;
+    if (!output.offset)
+      continue;
+    AffineExpr begins = output.offset - steps->offset;
     if (first && !sameValue(first, begins))
       return false;
     first = begins;
@@ -166,6 +168,103 @@ bool isEmpty(const OutputPlace& output) {
   return llvm::is_contained(cast<RankedTensorType>(output.use->get().getType()).getShape(), 0);
 }
 
+/// The strides of a base whose dimensions have these sizes: those that its views tell, and others that fit them.
+class BaseStrides {
+public:
+  explicit BaseStrides(ArrayRef<AffineExpr> sizes) : sizes_(sizes), strides_(sizes.size()) {
+    for (auto [size, stride] : llvm::zip_equal(sizes, strides_))
+      if (constantOf(size) == 1)  // any
+        stride = getAffineConstantExpr(1, size.getContext());
+  }
+
+  /// By the steps of an output that go along one dimension each.
+  void learn(ArrayRef<Strided> indices, const OutputPlace& output) {
+    const SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(output.use->get().getType()));
+    for (size_t dim = 0; dim < sizes.size(); ++dim) {
+      auto along = [&](const Strided& index) { return constantOf(index.strides[dim]) != 0; };
+      const auto* index = llvm::find_if(indices, along);
+      if (constantOf(sizes[dim]) != 1 && index != indices.end() && llvm::count_if(indices, along) == 1)
+        set(size_t(index - indices.begin()), index->strides[dim], output.strides.getResult(dim));
+    }
+  }
+
+  /// By what lies between two outputs that begin at other indices of one dimension whose stride is not known yet.
+  void learnBetween(ArrayRef<Strided> a, ArrayRef<Strided> b, AffineExpr between) {
+    std::optional<size_t> unknown;
+    for (size_t dim = 0; dim < strides_.size(); ++dim) {
+      if (sameValue(a[dim].offset, b[dim].offset))
+        continue;
+      if (strides_[dim])
+        between = between - (b[dim].offset - a[dim].offset) * strides_[dim];
+      else if (unknown)
+        return;
+      else
+        unknown = dim;
+    }
+    if (unknown)
+      set(*unknown, b[*unknown].offset - a[*unknown].offset, between);
+  }
+
+  /// Puts each dimension that no view steps along around all others. False: those are in no order.
+  bool placeOthers() {
+    for (size_t dim = strides_.size(); dim-- > 0;) {
+      if (strides_[dim])
+        continue;
+      const auto order = rowMajor();
+      if (!order)
+        return false;
+      strides_[dim] = order->empty() ? getAffineConstantExpr(1, sizes_[dim].getContext())
+                                     : sizes_[order->back()] * strides_[order->back()];
+    }
+    return true;
+  }
+
+  /// Whether no two elements lie in one place.
+  bool lieApart() const {
+    return llvm::any_of(sizes_, [](AffineExpr size) { return constantOf(size) == 0; }) || rowMajor();
+  }
+
+  ArrayRef<AffineExpr> get() const { return strides_; }
+
+private:
+  /// An order of the dimensions, the innermost first, in which each steps over the one before; maybe with gaps. Of two
+  /// symbolic strides it may not be known which is the greater, where between them a third one tells.
+  std::optional<SmallVector<size_t>> rowMajor() const {
+    SmallVector<size_t> left, order;
+    for (size_t dim = 0; dim < sizes_.size(); ++dim)
+      if (strides_[dim] && constantOf(sizes_[dim]) != 1)
+        left.push_back(dim);
+    auto complete = [&](auto& self) -> bool {
+      if (left.empty())
+        return true;
+      for (size_t dim : SmallVector<size_t>(left)) {
+        if (constantOf(strides_[dim]) == 0 ||
+            (!order.empty() && !isAtLeast(strides_[dim], sizes_[order.back()] * strides_[order.back()])))
+          continue;
+        order.push_back(dim);
+        llvm::erase(left, dim);
+        if (self(self))
+          return true;
+        left.push_back(order.pop_back_val());
+      }
+      return false;
+    };
+    return complete(complete) ? std::optional(order) : std::nullopt;
+  }
+
+  void set(size_t dim, AffineExpr step, AffineExpr distance) {
+    auto by = constantOf(step);
+    if (by && *by < 0) {
+      by = -*by;
+      distance = -distance;
+    }
+    if (!strides_[dim] && by && *by != 0 && distance.isMultipleOf(*by))
+      strides_[dim] = distance.floorDiv(*by);
+  }
+
+  SmallVector<AffineExpr> sizes_, strides_;  // null: not known
+};
+
 }  // namespace
 
 SmallVector<Value> viewsBehind(Value value) {
@@ -202,8 +301,9 @@ bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, Value base) {
     return true;  // nowhere: the place of a view of it is not told either
   auto type = cast<RankedTensorType>(base.getType());
   const OutputPlace* whole = a.use->get() == base ? &a : b.use->get() == base ? &b : nullptr;
-  if (whole ? lieAs(whole->strides.getResults(), a, b, base)
-            : lieAs(contiguousStrides(shapeOf(type), base.getContext()), a, b, base))
+  if (lieAs(whole ? SmallVector<AffineExpr>(whole->strides.getResults())
+                  : contiguousStrides(shapeOf(type), base.getContext()),
+            {a, b}, base))
     return true;
   // Of views that step along the base's dimensions its strides can be told: of both together, or of one all of them, by
   // which the other one (an as_strided) may be placed.
@@ -217,10 +317,37 @@ bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, Value base) {
     Strides one(size_t(type.getRank()));
     if (!known || !one.learn(*known, *output))
       continue;
-    if (const auto strides = one.all(shapeOf(type)); strides && lieAs(*strides, a, b, base))
+    if (const auto strides = one.all(shapeOf(type)); strides && lieAs(*strides, {a, b}, base))
       return true;
   }
   return false;
+}
+
+std::optional<SmallVector<AffineExpr>> stridesFor(Value base, ArrayRef<OutputPlace> outputs) {
+  const SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(base.getType()));
+  SmallVector<OutputPlace> places;
+  llvm::copy_if(outputs, std::back_inserter(places), [](const OutputPlace& output) { return !isEmpty(output); });
+  BaseStrides told(sizes);
+  SmallVector<std::pair<SmallVector<Strided>, AffineExpr>> begins;  // of outputs whose place is known
+  for (const OutputPlace& output : places)
+    if (auto steps = stepsIn(base, output)) {
+      told.learn(*steps, output);
+      if (output.offset)
+        begins.emplace_back(std::move(*steps), output.offset);
+    }
+  for (size_t i = 1; i < begins.size(); ++i)
+    told.learnBetween(begins[i - 1].first, begins[i].first, begins[i].second - begins[i - 1].second);
+  // Mostly the base begins where eager's storage does.
+  BaseStrides from_start = told;
+  if (!begins.empty()) {
+    AffineExpr zero = getAffineConstantExpr(0, base.getContext());
+    const SmallVector<Strided> start(sizes.size(), Strided{{}, zero});
+    from_start.learnBetween(start, begins.front().first, begins.front().second);
+  }
+  for (BaseStrides* strides : {&from_start, &told})
+    if (strides->placeOthers() && strides->lieApart() && lieAs(strides->get(), places, base))
+      return SmallVector<AffineExpr>(strides->get());
+  return std::nullopt;
 }
 
 }  // namespace zefuse

@@ -29,4 +29,9 @@ mlir::AffineExpr placeOfElements(mlir::AffineExpr place, llvm::ArrayRef<mlir::Af
 // x.repeat(2). False also where nobody here can tell.
 bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, mlir::Value base);
 
+// Strides with which `base` may lie so that its elements lie apart and the outputs, views of it, lie as eager's do:
+// with the same strides and as far from each other. x[:, 1:3].clone() is dense in eager, and no x has strides for it.
+// Null where nobody here can tell, too.
+std::optional<llvm::SmallVector<mlir::AffineExpr>> stridesFor(mlir::Value base, llvm::ArrayRef<OutputPlace> outputs);
+
 }  // namespace zefuse

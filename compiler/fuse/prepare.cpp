@@ -49,6 +49,17 @@ Value memoryOf(Value value) {
   }
 }
 
+/// The nearest value that all are views of and that can lie as eager's memory does; null: none is known.
+Value baseFor(ArrayRef<OutputPlace> outputs) {
+  Value base = outputs.front().use->get();
+  for (const OutputPlace& output : outputs)
+    base = commonBase(base, output.use->get());
+  for (Value value : viewsBehind(base))
+    if (stridesFor(value, outputs))
+      return value;
+  return {};
+}
+
 /// Outputs that share memory in eager, not an argument's, and that are views of one value here, placed alike.
 struct Sharing {
   Attribute storage;
@@ -73,10 +84,15 @@ SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
                                             graph->getAttrOfType<ArrayAttr>("zefuse.symbol_sources"))};
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
     auto it = llvm::find_if(found, [&](const Sharing& sharing) {
-      return sharing.storage == storage && sharing.source == source &&
-             llvm::all_of(sharing.outputs, [&](const OutputPlace& other) {
-               return overlapAsInEager(other, place, commonBase(other.use->get(), place.use->get()));
-             });
+      if (sharing.storage != storage || sharing.source != source)
+        return false;
+      SmallVector<OutputPlace> all(sharing.outputs);
+      all.push_back(place);
+      return llvm::all_of(sharing.outputs,
+                          [&](const OutputPlace& other) {
+                            return overlapAsInEager(other, place, commonBase(other.use->get(), place.use->get()));
+                          }) ||
+             baseFor(all);
     });
     if (it == found.end()) {
       found.push_back({storage, source, {}, entry.contains("leaves")});
@@ -96,11 +112,13 @@ Value copyWith(AffineMap strides, Value value, OpBuilder& builder) {
 /// What all of these outputs are views of is what eager has in memory: they become views of one copy of it.
 void giveMemory(const Sharing& sharing) {
   OpBuilder builder(sharing.outputs.front().use->getOwner());
-  Value base = sharing.outputs.front().use->get();
+  const Value known = baseFor(sharing.outputs);
+  Value base = known ? known : sharing.outputs.front().use->get();
   for (const OutputPlace& output : sharing.outputs)
     base = commonBase(base, output.use->get());
   const auto* whole = llvm::find_if(sharing.outputs, [&](const OutputPlace& each) { return each.use->get() == base; });
-  if (isa<BlockArgument>(base) && whole == sharing.outputs.end()) {  // eager had a copy whose place is not known
+  if (!known && isa<BlockArgument>(base) &&
+      whole == sharing.outputs.end()) {  // eager had a copy whose place is not known
     for (const OutputPlace& output : sharing.outputs)
       output.use->set(copyWith(output.strides, output.use->get(), builder));
     return;
@@ -119,8 +137,11 @@ void giveMemory(const Sharing& sharing) {
   }
 }
 
-/// Whether the outputs, as views of the value, overlap where eager's do: it need not be repeated for them.
+/// Whether the outputs, as views of the value, overlap where eager's do, and no other value that they are views of
+/// could lie as eager's memory where this one cannot: it need not be repeated for them.
 bool liesIn(Value value, const Sharing& sharing) {
+  if (sharing.outputs.size() > 1 && !stridesFor(value, sharing.outputs) && baseFor(sharing.outputs))
+    return false;
   for (auto [number, output] : llvm::enumerate(sharing.outputs))
     for (const OutputPlace& other : ArrayRef(sharing.outputs).drop_front(number + 1))
       if (!overlapAsInEager(output, other, value))

@@ -274,6 +274,17 @@ Polynomial polynomialOf(AffineExpr expr) {
 
 bool sameValue(AffineExpr a, AffineExpr b) { return a == b || polynomialOf(a) == polynomialOf(b); }
 
+bool isAtLeast(AffineExpr a, AffineExpr b) {
+  return llvm::all_of(polynomialOf(a - b), [](const auto& term) {
+    return term.second > 0 && llvm::all_of(term.first, [](const void* factor) {
+             const AffineExpr expr = AffineExpr::getFromOpaquePointer(factor);
+             auto division = dyn_cast<AffineBinaryOpExpr>(expr);
+             return !division || expr.getKind() == AffineExprKind::Mod ||
+                    isAtLeast(division.getLHS(), getAffineConstantExpr(0, expr.getContext()));
+           });
+  });
+}
+
 SmallVector<AffineExpr> contiguousStrides(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
   SmallVector<AffineExpr> strides(sizes.size());
   AffineExpr stride = getAffineConstantExpr(1, context);

@@ -29,6 +29,9 @@ mlir::AffineExpr numElements(mlir::RankedTensorType type);
 // different pointers.
 bool sameValue(mlir::AffineExpr a, mlir::AffineExpr b);
 
+// Whether a >= b for all sizes, which are never negative, as far as the polynomials tell.
+bool isAtLeast(mlir::AffineExpr a, mlir::AffineExpr b);
+
 // Row-major strides of a shape, in elements.
 llvm::SmallVector<mlir::AffineExpr> contiguousStrides(llvm::ArrayRef<mlir::AffineExpr> sizes,
                                                       mlir::MLIRContext* context);

@@ -214,6 +214,27 @@ def test_rows_of_fewer_columns_share_memory(name: str) -> None:
             assert places[0] == places[1]
 
 
+# Outputs of which one views the other, and less than all of what was computed.
+PARTS_THAT_SHARE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "windows of a dense part": lambda x: (lambda v: (v.unfold(1, 2, 2), v))(F.pad(x.sign(), (-1, -1))),
+    "a part of what is written in another order": lambda x: (lambda v: (v.chunk(2, -2)[-1], v))(
+        x.repeat(2, 3, 1, 3, 2, 2).transpose(0, -1)[1:].neg_()
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", PARTS_THAT_SHARE)
+def test_parts_of_which_one_views_another_share_memory(name: str, dynamic: bool) -> None:
+    x = torch.arange(-9.0, 9).reshape(3, 6)
+    expected, actual = PARTS_THAT_SHARE[name](x), zefuse(PARTS_THAT_SHARE[name], dynamic=dynamic)(x)
+    for tensors in (expected, actual):
+        tensors[0].mul_(3)
+        assert len({t.untyped_storage().data_ptr() for t in tensors}) == 1
+    torch.testing.assert_close(actual, expected)
+    assert [t.stride() for t in actual] == [t.stride() for t in expected]
+
+
 # What some operator makes free, though eager returned memory of its own.
 FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cat of one": lambda x: torch.cat([x]),
