@@ -2,6 +2,7 @@
 
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/shape.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 
@@ -35,9 +36,12 @@ Value initOf(linalg::GenericOp reduction) {
 // The dims that a scalar of a linalg body depends on: through what it loads and iterates.
 static Dims dimsOfScalar(IndexSpace& space, Value scalar, AffineMap at) {
   Dims dims;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
   SmallVector<Node> stack{{scalar, at}};
   while (!stack.empty()) {
     Node node = stack.pop_back_val();
+    if (!seen.insert({node.value, node.at}).second)
+      continue;
     if (isa<RankedTensorType>(node.value.getType()))
       dims |= space.dimsOf(node.at);
     else if (auto iteration = node.value.getDefiningOp<linalg::IndexOp>())

@@ -24,6 +24,10 @@ SmallVector<unsigned> Domain::parallelRows() const {
 
 AffineExpr Domain::rowCount() const { return space.product(parallelRows()); }
 
+static thread_local size_t walked = 0;
+
+size_t nodesWalked() { return walked; }
+
 void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, AffineMap>>& seen,
                const KernelGraph& graph, llvm::function_ref<bool(Node)> visit) {
   SmallVector<Node> stack{root};
@@ -31,6 +35,7 @@ void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, Aff
     Node node = stack.pop_back_val();
     if (!seen.insert({node.value, node.at}).second)
       continue;
+    ++walked;
     if (!visit(node) || graph.is_input(node.value))
       continue;
     SmallVector<Node> operands;
@@ -174,8 +179,10 @@ private:
     domain.levels = 0;
     if (domain.product)
       llvm::fill(domain.product->at, AffineMap());
+    without_reductions_.clear();
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;  // what several outputs need is looked at once
     for (const DomainOutput& output : domain.outputs)
-      if (!levelOf(domain, output.node))
+      if (!levelOf(domain, output.node, seen))
         return false;
     if (domain.product) {
       if (!domain.instances.empty() || domain.scan_dim) {
@@ -190,13 +197,15 @@ private:
     return hasRoom(domain.space, domain.outputs[0].node.value.getDefiningOp(), refusal_);
   }
 
-  // One more than the highest level among the instances that `root` needs (0: none).
-  std::optional<unsigned> levelOf(Domain& domain, Node root) {
+  // One more than the highest level among the instances that `root` needs (0: none). What was seen is taken to need
+  // none, as it is if `seen` is without_reductions_: the elements of many reductions are made of the same.
+  std::optional<unsigned> levelOf(Domain& domain, Node root, llvm::DenseSet<std::pair<Value, AffineMap>>& seen) {
     unsigned level = 0;
     bool fine = true;
-    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    SmallVector<Node> fresh;
     SmallVector<Node> reductions;
     walkNodes(domain.space, root, seen, graph_, [&](Node node) {
+      fresh.push_back(node);
       if (graph_.is_input(node.value))
         return true;
       Operation* op = node.value.getDefiningOp();
@@ -226,6 +235,9 @@ private:
     });
     if (!fine)
       return std::nullopt;
+    if (&seen == &without_reductions_ && (!reductions.empty() || domain.product))
+      for (Node node : fresh)
+        seen.erase({node.value, node.at});
     for (Node node : reductions) {
       auto known = instance(domain, node);
       if (!known)
@@ -366,7 +378,7 @@ private:
     }
     made.iteration = domain.space.indices(iteration);
     ++reducing_;
-    auto level = levelOf(domain, made.element());
+    auto level = levelOf(domain, made.element(), without_reductions_);
     --reducing_;
     if (!level)
       return std::nullopt;
@@ -454,10 +466,11 @@ private:
   }
 
   bool attachOutputs(Domain& domain, unsigned main) {
+    OutputPlaces places(domain, graph_);
     for (auto [number, output] : llvm::enumerate(graph_.outputs)) {
       if (number == main)
         continue;
-      auto at = placeOutput(domain, graph_, output);
+      auto at = places.of(output);
       if (!at) {
         refuse(output.getDefiningOp(), "this output's iteration space differs from that of the "
                                        "kernel's largest output");
@@ -510,7 +523,8 @@ private:
   const KernelGraph& graph_;
   Refusal& refusal_;
   DomainDims dims_{graph_, [this](Domain& domain) { return collect(domain); }};
-  unsigned reducing_ = 0;  // reductions whose element is being analysed
+  unsigned reducing_ = 0;                                           // reductions whose element is being analysed
+  llvm::DenseSet<std::pair<Value, AffineMap>> without_reductions_;  // nodes of elements, in the domain as it is
 };
 
 }  // namespace

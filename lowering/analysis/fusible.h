@@ -30,9 +30,9 @@ struct KernelShape {
 // constant that an op uses may be left out. Outputs are the results of linalg.generic, tensor.concat,
 // zefuse.{pad,scan,scatter,sort,matmul} that an op outside `ops` reads, directly or through views; tensors defined
 // outside are inputs. Returns the reason why they cannot be one kernel, nothing when they can. `shape`: filled when
-// they can. Cost: linear in the ops (each value is visited once per distinct index expression, and for each output
-// that another index space is looked for; ops that work element for element are only looked at), no emission.
-// Thread-safe.
+// they can. Cost: linear in the ops, also where each is an output (a value is visited once per distinct index
+// expression; where no output has a place at first, once for each that may drive; ops that work element for element are
+// only looked at), no emission. Thread-safe.
 std::optional<std::string> whyNotOneKernel(llvm::ArrayRef<mlir::Operation*> ops, KernelShape* shape = nullptr);
 
 // Whether an op outside of these reads the value, directly or through views, which belong to whoever reads them.

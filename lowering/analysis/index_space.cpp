@@ -64,8 +64,11 @@ AffineExpr IndexSpace::product(ArrayRef<unsigned> dims) const {
 }
 
 AffineExpr IndexSpace::simplify(AffineExpr expr) const {
-  if (isa<AffineDimExpr, AffineSymbolExpr, AffineConstantExpr>(expr))
-    return simplifiedAnew(expr);
+  // Most indices are a dim alone, which is all that it can be unless it is the only index of its dimension.
+  if (auto dim = dyn_cast<AffineDimExpr>(expr))
+    return dim.getPosition() < sizes_.size() && constantOf(sizes_[dim.getPosition()]) == 1 ? constant(0) : expr;
+  if (isa<AffineSymbolExpr, AffineConstantExpr>(expr))
+    return expr;
   if (AffineExpr known = simplified_.lookup(expr))
     return known;
   AffineExpr simple = simplifiedAnew(expr);

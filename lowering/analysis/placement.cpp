@@ -1,5 +1,7 @@
 #include "lowering/analysis/placement.h"
 
+#include <utility>
+
 #include "lowering/dialect/shape.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
@@ -7,14 +9,23 @@
 using namespace mlir;
 
 namespace zefuse {
+/// What the walks of the domain meet, found out once for all outputs: there may be as many of these as operations.
+struct OutputPlaces::Met {
+  llvm::DenseMap<Value, SmallVector<AffineMap, 1>> by_main;  // by what computing the main output evaluates
+  llvm::DenseMap<Value, SmallVector<AffineMap, 2>> by_outputs, by_instances;  // tensors alone
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;                           // for by_outputs
+  size_t outputs = 0;                                                         // those that are in it
+  bool main = false, instances = false;
+};
+
 namespace {
 
 using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
 
 class Placement {
 public:
-  Placement(Domain& domain, const KernelGraph& graph, Value output)
-      : domain_(domain), space_(domain.space), graph_(graph), output_(output),
+  Placement(Domain& domain, const KernelGraph& graph, OutputPlaces::Met& met, Value output)
+      : domain_(domain), space_(domain.space), graph_(graph), met_(met), output_(output),
         shape_(shapeOf(cast<RankedTensorType>(output.getType()))) {}
 
   std::optional<AffineMap> run() {
@@ -35,15 +46,17 @@ public:
 
 private:
   std::optional<AffineMap> metOnTheWay() {
-    std::optional<AffineMap> found;
-    Seen seen;
-    walkNodes(space_, domain_.outputs[0].node, seen, graph_, [&](Node node) {
-      if (node.value == output_ && !found && isBijection(node.at))
-        found = node.at;
-      return !found;
-    });
-    if (found)
-      return found;
+    if (!std::exchange(met_.main, true)) {
+      Seen seen;
+      walkNodes(space_, domain_.outputs[0].node, seen, graph_, [&](Node node) {
+        met_.by_main[node.value].push_back(node.at);
+        return true;
+      });
+    }
+    if (auto it = met_.by_main.find(output_); it != met_.by_main.end())
+      for (AffineMap at : it->second)
+        if (isBijection(at))
+          return at;
     for (const Instance& instance : domain_.instances)
       if (instance.op->getResult(0) == output_ && covers(instance.kept, domain_.rows))
         return instance.kept;
@@ -68,7 +81,7 @@ private:
     if (!theirs)
       return std::nullopt;
     const AffineMap rows = space_.indices(domain_.product->at[0].getResults().drop_back());
-    auto place = inverted(probe, at, probe.numDims(), theirs, rows);
+    auto place = inverted(at, probe.numDims(), theirs, rows);
     return place && covers(*place, space_.dimsOf(rows).numbers()) ? place : std::nullopt;
   }
 
@@ -81,24 +94,26 @@ private:
 
   //===-- by what both read --------------------------------------------------------------------===//
 
-  // Tensors read by the computation of `root`, with the indices; reductions are entered with `reduced` making dims.
-  void readsOf(IndexSpace& space, Node root, Seen& seen, bool enter,
-               llvm::SmallMapVector<Value, SmallVector<AffineMap, 2>, 16>& reads) {
+  // Visits the tensors that the computation of `root` reads, with the indices; reductions are entered with `enter`,
+  // making dims. Returns false where `visit` did: nothing more is visited then.
+  bool visitReads(IndexSpace& space, Node root, Seen& seen, bool enter, llvm::function_ref<bool(Node)> visit) {
     SmallVector<Node> roots{root};
-    while (!roots.empty()) {
+    bool on = true;
+    while (on && !roots.empty()) {
       walkNodes(space, roots.pop_back_val(), seen, graph_, [&](Node node) {
-        if (!isa<RankedTensorType>(node.value.getType()))
-          return true;
-        reads[node.value].push_back(node.at);
+        if (!on || !isa<RankedTensorType>(node.value.getType()))
+          return on;
+        on = visit(node);
         Operation* op = node.value.getDefiningOp();
         if (graph_.is_input(node.value) || !op || !isReduction(op))
-          return !graph_.is_input(node.value);
+          return on && !graph_.is_input(node.value);
         if (enter)
           if (auto element = elementOf(space, cast<linalg::GenericOp>(op), node.at))
             roots.push_back(*element);
         return false;
       });
     }
+    return on;
   }
 
   // What a reduction's result at `kept` is reduced from, over dims made for it.
@@ -120,47 +135,92 @@ private:
     return Node{combiner.element, space.indices(iteration)};
   }
 
+  // What the outputs so far and the instances read: what a walk met before is not walked again.
+  void meetReads() {
+    for (; met_.outputs < domain_.outputs.size(); ++met_.outputs)
+      visitReads(space_, domain_.outputs[met_.outputs].node, met_.seen, false, [&](Node node) {
+        met_.by_outputs[node.value].push_back(node.at);
+        return true;
+      });
+    if (std::exchange(met_.instances, true))
+      return;
+    Seen seen;
+    for (const Instance& instance : domain_.instances)
+      visitReads(space_, instance.element(), seen, false, [&](Node node) {
+        met_.by_instances[node.value].push_back(node.at);
+        return true;
+      });
+  }
+
+  // Where the domain reads `value`.
+  SmallVector<AffineMap> readsOf(Value value) const {
+    SmallVector<AffineMap> reads(met_.by_outputs.lookup(value));
+    llvm::append_range(reads, met_.by_instances.lookup(value));
+    return reads;
+  }
+
   // `clash`: some tensor says where the output belongs, and that is no place in this domain.
   std::optional<AffineMap> bySharedRead(bool& clash) {
     IndexSpace probe(space_.context(), space_.graphSymbols());
     const SmallVector<AffineExpr> at = dimsFor(probe);
     if (probe.tooManyDims())
       return std::nullopt;
-    unsigned output_dims = probe.numDims();
-    llvm::SmallMapVector<Value, SmallVector<AffineMap, 2>, 16> theirs, ours;
-    Seen probe_seen, seen;
-    readsOf(probe, {output_, probe.indices(at)}, probe_seen, true, theirs);
-    for (const DomainOutput& output : domain_.outputs)
-      readsOf(space_, output.node, seen, false, ours);
-    for (const Instance& instance : domain_.instances)
-      readsOf(space_, instance.element(), seen, false, ours);
-    AffineExpr position = probe.simplify(positionIn(shape_, at));
-    for (auto& [value, reads] : theirs) {
-      auto it = ours.find(value);
-      if (it == ours.end())
+    meetReads();
+    const SharedRead shared{probe, at, probe.numDims(), probe.simplify(positionIn(shape_, at))};
+    // Most outputs have their place by the first tensor that is shared, which is near: then the walk ends there.
+    llvm::SmallMapVector<Value, SmallVector<AffineMap, 2>, 16> theirs;
+    std::optional<AffineMap> place;
+    bool first = true;
+    Seen seen;
+    visitReads(probe, {output_, probe.indices(at)}, seen, true, [&](Node node) {
+      theirs[node.value].push_back(node.at);
+      if (auto ours = first ? readsOf(node.value) : SmallVector<AffineMap>(); !ours.empty()) {
+        first = false;
+        place = placeBy(shared, node, ours, clash);
+      }
+      return !place;
+    });
+    if (place || first)
+      return place;
+    for (auto& [value, reads] : theirs)
+      if (auto ours = readsOf(value); !ours.empty())
+        for (AffineMap theirs_at : reads)
+          if (auto found = placeBy(shared, {value, theirs_at}, ours, clash))
+            return found;
+    return std::nullopt;
+  }
+
+  // The output's own indices, dims of a space of its own, and the number of its element there.
+  struct SharedRead {
+    const IndexSpace& probe;
+    ArrayRef<AffineExpr> at;
+    unsigned output_dims;
+    AffineExpr position;
+  };
+
+  // The place by a tensor that the output reads as `theirs` and the domain at `ours`.
+  std::optional<AffineMap> placeBy(const SharedRead& shared, Node theirs, ArrayRef<AffineMap> ours, bool& clash) {
+    const auto shape = shapeOf(cast<RankedTensorType>(theirs.value.getType()));
+    const bool same_position = shared.probe.simplify(positionIn(shape, theirs.at.getResults())) == shared.position;
+    for (AffineMap ours_at : ours) {
+      auto place = inverted(shared.at, shared.output_dims, theirs.at, ours_at);
+      if (!place && same_position)
+        place = delinearized(positionIn(shape, ours_at.getResults()));
+      if (!place || !refused_.insert(*place).second)
         continue;
-      auto value_shape = shapeOf(cast<RankedTensorType>(value.getType()));
-      for (AffineMap theirs_at : reads)
-        for (AffineMap ours_at : it->second) {
-          auto place = inverted(probe, at, output_dims, theirs_at, ours_at);
-          if (!place && probe.simplify(positionIn(value_shape, theirs_at.getResults())) == position)
-            place = delinearized(positionIn(value_shape, ours_at.getResults()));
-          if (!place)
-            continue;
-          // What a concatenation reads of a piece lies inside of the piece's part of the indices only.
-          if (!isInside(*place))
-            place = delinearized(positionIn(shape_, place->getResults()));
-          if (isPlace(*place))
-            return place;
-          clash = true;
-        }
+      // What a concatenation reads of a piece lies inside of the piece's part of the indices only.
+      if (!isInside(*place))
+        place = delinearized(positionIn(shape_, place->getResults()));
+      if (isPlace(*place))
+        return place;
+      clash = true;
     }
     return std::nullopt;
   }
 
   // Output indices that make `theirs` (over the probe's dims) equal `ours`: where `theirs` names each dim alone.
-  std::optional<AffineMap> inverted(const IndexSpace& probe, ArrayRef<AffineExpr> at, unsigned output_dims,
-                                    AffineMap theirs, AffineMap ours) const {
+  std::optional<AffineMap> inverted(ArrayRef<AffineExpr> at, unsigned output_dims, AffineMap theirs,
+                                    AffineMap ours) const {
     SmallVector<AffineExpr> value(output_dims);
     for (auto [their, our] : llvm::zip(theirs.getResults(), ours.getResults()))
       if (auto dim = dyn_cast<AffineDimExpr>(their); dim && dim.getPosition() < output_dims)
@@ -285,14 +345,19 @@ private:
   Domain& domain_;
   IndexSpace& space_;
   const KernelGraph& graph_;
+  OutputPlaces::Met& met_;
   Value output_;
   SmallVector<AffineExpr> shape_;
+  llvm::DenseSet<AffineMap> refused_;  // places that were looked at: many reads say the same
 };
 
 }  // namespace
 
-std::optional<AffineMap> placeOutput(Domain& domain, const KernelGraph& graph, Value output) {
-  return Placement(domain, graph, output).run();
-}
+OutputPlaces::OutputPlaces(Domain& domain, const KernelGraph& graph)
+    : domain_(domain), graph_(graph), met_(std::make_unique<Met>()) {}
+
+OutputPlaces::~OutputPlaces() = default;
+
+std::optional<AffineMap> OutputPlaces::of(Value output) { return Placement(domain_, graph_, *met_, output).run(); }
 
 }  // namespace zefuse

@@ -1,6 +1,7 @@
 // What the fusion pass is told, and that what is accepted also lowers.
 #include <gtest/gtest.h>
 
+#include "lowering/analysis/domain.h"
 #include "lowering/analysis/fusible.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -17,6 +18,8 @@ const char* const header = R"(
 #one = affine_map<(d0) -> (d0)>
 !full = tensor<8x12xf32>
 !row = tensor<8xf32>
+#turned = affine_map<(d0, d1) -> (d1, d0)>
+!square = tensor<8x8xf32>
 )";
 
 // exp of %x into %exp, row sums of %exp into %sum, quotient into %div.
@@ -210,6 +213,58 @@ TEST_F(Fusible, PartsOfADimSplitIt) {
             std::nullopt);
   ASSERT_EQ(shape.rows.size(), 1u);
   EXPECT_EQ(shape.columns.size(), 2u);
+}
+
+// `steps` elementwise operations, each of the one before, the first of a tensor and its transpose; and the row sum of
+// each where `sums`. All are read outside.
+static std::pair<std::string, std::string> recurrence(size_t steps, bool sums) {
+  std::string body = "%zero = arith.constant 0.0 : f32\n%e = tensor.empty() : !square\n%er = tensor.empty() : !row\n"
+                     "%i = linalg.fill ins(%zero : f32) outs(%er : !row) -> !row\n";
+  std::string returned, types;
+  auto output = [&](const std::string& value, const std::string& type) {
+    returned += (returned.empty() ? "" : ", ") + value;
+    types += (types.empty() ? "" : ", ") + type;
+  };
+  for (size_t step = 1; step <= steps; ++step) {
+    const std::string now = "%a" + std::to_string(step);
+    const std::string before = step == 1 ? "%x" : "%a" + std::to_string(step - 1);
+    body += now + " = linalg.generic {indexing_maps = [#both, " + (step == 1 ? "#turned" : "#both") +
+            ", #both], iterator_types = [\"parallel\", \"parallel\"]} ins(" + before + ", " +
+            (step == 1 ? "%x" : before) + R"( : !square, !square) outs(%e : !square) {
+    ^bb0(%0: f32, %1: f32, %o: f32):
+      %2 = arith.addf %0, %1 : f32
+      linalg.yield %2 : f32
+    } -> !square
+)";
+    output(now, "!square");
+    if (!sums)
+      continue;
+    const std::string sum = "%s" + std::to_string(step);
+    body += sum +
+            " = linalg.generic {indexing_maps = [#both, #row], iterator_types = [\"parallel\", \"reduction\"]} ins(" +
+            now + R"( : !square) outs(%i : !row) {
+    ^bb0(%0: f32, %o: f32):
+      %2 = arith.addf %0, %o : f32
+      linalg.yield %2 : f32
+    } -> !row
+)";
+    output(sum, "!row");
+  }
+  return {"%x: !square) -> (" + types + ")", body + "return " + returned + " : " + types + "\n"};
+}
+
+TEST_F(Fusible, AnalysingALongerRecurrenceTakesAsMuchMore) {
+  for (bool sums : {false, true}) {
+    auto nodes = [&](size_t steps) {
+      const auto [signature, body] = recurrence(steps, sums);
+      const size_t before = nodesWalked();
+      EXPECT_EQ(reason(signature, body), std::nullopt) << steps << " steps";
+      return nodesWalked() - before;
+    };
+    const size_t few = nodes(16), many = nodes(64);
+    EXPECT_GT(few, 16u);
+    EXPECT_LT(many, 5 * few) << "nodes of four times as many operations; of few " << few;
+  }
 }
 
 TEST_F(Fusible, IllegalOpsAreNamed) {
