@@ -106,6 +106,7 @@ def _through_aot_autograd(
 
     watch = direct_calls.Watch()
     names = input_names.of_dynamo(gm)
+    on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
     beside = places.any_placed(example_inputs) and later.may_begin(example_inputs)
     compile_through = aot_autograd(
         fw_compiler=partial(_compile, "forward", options, names, views=views, watch=watch),
@@ -120,11 +121,11 @@ def _through_aot_autograd(
         without_kernels.also_before_autograd(),
         garbage.no_full_collections(),
         unread_logs.not_printed(),
+        seeds.unread_draws_kept(options.fallback_random or not on_gpu),
         _tracing(example_inputs),
         later.backward_follows_forward(beside),
     ):
         input_bases.have_dynamos_symbols(gm, example_inputs)
-        on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
         whole = recurrent.kept_whole(gm, on_gpu=on_gpu)
         taken = whole if on_gpu else quantized_graphs.taken(whole, example_inputs)
         return watch.instead_of(compile_through(taken, example_inputs), example_inputs)

@@ -224,6 +224,24 @@ def test_random_numbers_are_drawn_in_order() -> None:
     assert relative_error(zefuse(function)(*inputs), expected) == 0
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_draw_that_nothing_reads_is_drawn(training: bool) -> None:
+    """What is drawn after it, in the graph and by the caller, is as in eager. AOTAutograd leaves it out, for aot_eager too."""
+
+    def function(x: torch.Tensor) -> Any:
+        torch.rand_like(x)
+        F.dropout(x, 0.5).zero_()
+        return F.dropout(x, 0.5)
+
+    results = []
+    for run in (function, zefuse(function)):
+        x = torch.ones(64, requires_grad=training)
+        torch.manual_seed(3)
+        results.append((run(x), torch.rand(1)))
+    assert torch.equal(results[1][0], results[0][0])
+    assert torch.equal(results[1][1], results[0][1])
+
+
 def test_what_an_operator_raises_reaches_the_caller() -> None:
     """Torch runs a first call's operators through Python, and an exception there is eager's own."""
     with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch._inductor import config
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -87,3 +89,9 @@ class Seeded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compiled, name)
+
+
+def unread_draws_kept(kept: bool) -> AbstractContextManager[Any]:
+    """Where draws are eager's, those that nothing reads are done too, so that what is drawn after them is as in eager. AOTAutograd asks
+    Inductor's setting whether it may leave them out."""
+    return config.patch(fallback_random=True) if kept else nullcontext()
