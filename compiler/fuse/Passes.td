@@ -112,6 +112,7 @@ def FuseLibraryEpilogues : GraphPass<"zefuse-fuse-library-epilogues"> {
   let summary = "Products and convolutions take what stands around them";
   let description = [{
     Before: stage 1, prepared (one reader means one use). After: the same, where
+      * a product of f32 without a bias has the vector as its bias that was added to each row (a linear layer of a permuted image);
       * a product's `post_ops`, of one without `in_kernel`, hold the activation that was its only reader;
       * a convolution's hold activations and whatever is x * scale + shift + residual, and its padding the zeros that stood before it;
       * `left_out` says of each call why an elementwise operation that reads it is no epilogue.

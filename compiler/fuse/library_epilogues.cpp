@@ -59,6 +59,50 @@ void fuseActivation(linalg::GenericOp activation, StringRef name) {
   absorb(matmul, activation, source);
 }
 
+/// The vector that `op` adds to each row of `rows`; null where it does anything else.
+Value addedToRows(linalg::GenericOp op, Value rows) {
+  auto sum = dyn_cast<arith::AddFOp>(op.getBody()->front());
+  if (!sum || op.getNumDpsInputs() != 2 || op.getNumReductionLoops() != 0 || !llvm::hasNItems(*op.getBody(), 2) ||
+      op.getBody()->getTerminator()->getOperand(0) != sum.getResult() || op.getResult(0).getType() != rows.getType())
+    return {};
+  const unsigned at = op.getDpsInputOperand(0)->get() == rows ? 0 : 1;
+  auto maps = op.getIndexingMapsArray();
+  const unsigned last = maps[at].getNumDims() - 1;
+  const bool adds_both = llvm::is_contained(sum->getOperands(), op.getBody()->getArgument(0)) &&
+                         llvm::is_contained(sum->getOperands(), op.getBody()->getArgument(1));
+  if (!adds_both || op.getDpsInputOperand(at)->get() != rows || !maps[at].isIdentity() || !maps[2].isIdentity() ||
+      maps[1 - at].getNumResults() != 1 || maps[1 - at].getResult(0) != getAffineDimExpr(last, op.getContext()))
+    return {};
+  return op.getDpsInputOperand(1 - at)->get();
+}
+
+/// matmul -> view that regroups rows -> sum with a vector, as torch writes a linear layer of a permuted image: its
+/// bias. Of f32, as a sum of fewer bits would be rounded once where eager rounds twice.
+void fuseBias(MatmulOp matmul) {
+  if (matmul->hasAttr(in_kernel) || matmul.getBias() || !matmul.getPostOps().empty() || !matmul->hasOneUse() ||
+      matmul.getType().getRank() != 2 || !elementOf(matmul).isF32())
+    return;
+  auto view = dyn_cast<ViewOp>(*matmul->user_begin());
+  Value rows = view ? view.getResult() : matmul.getResult();
+  auto next = rows.hasOneUse() ? dyn_cast<linalg::GenericOp>(*rows.user_begin()) : nullptr;
+  if (view) {
+    AffineMap map = view.getMap();
+    const unsigned rank = map.getNumDims();
+    if (rank == 0 || map.getResult(1) != getAffineDimExpr(rank - 1, view.getContext()) ||
+        map.getResult(0).isFunctionOfDim(rank - 1) ||
+        view.getType().getShape().back() != matmul.getType().getShape().back())
+      return;
+  }
+  Value bias = next ? addedToRows(next, rows) : Value();
+  if (!bias || !elementOf(bias).isF32() || matmul.getType().isDynamicDim(1))
+    return;
+  matmul->moveBefore(next);  // the vector may be made after the product
+  if (view)
+    view->moveBefore(next);
+  matmul.getBiasMutable().assign(bias);
+  absorb(matmul, next, rows);
+}
+
 /// The call computes what reads it too, where that is x * scale + shift + residual.
 bool fuseAffine(ConvolutionOp call, linalg::GenericOp op) {
   Value scale, shift, residual;
@@ -167,6 +211,10 @@ void fuseConvolution(ConvolutionOp call) {
 }
 
 void fuseLibraryEpilogues(func::FuncOp graph) {
+  SmallVector<MatmulOp> products;
+  graph.walk([&](MatmulOp op) { products.push_back(op); });
+  for (MatmulOp op : products)
+    fuseBias(op);
   SmallVector<linalg::GenericOp> activations;
   graph.walk([&](linalg::GenericOp op) {
     if (activationOf(op))

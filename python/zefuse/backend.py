@@ -35,6 +35,7 @@ from zefuse.graphs import (
     constants,
     direct_calls,
     garbage,
+    half_spectra,
     input_bases,
     input_names,
     later,
@@ -171,6 +172,7 @@ def _prepared(
         options = dataclasses.replace(options, kept_weights=False)
     constants.fold(gm)
     own_bits(gm)
+    half_spectra.halve(gm)
     place = places.of_graph(gm)
     seeded, draws = seeds.taken(gm, place)
     if draws and whole:

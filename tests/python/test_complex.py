@@ -73,6 +73,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "infinite constants": (lambda x: torch.where(x > 0, x * 2 + 0j, complex(math.inf, 1)).abs(), [real(3, 4)]),
     "nothing": (lambda a: a * 2, [number(0, 4)]),
     "one": (lambda a: a.sum() * 2, [number(3, 4)]),
+    "padded": (lambda a: torch.nn.functional.pad(a * 2, (1, 0, 0, 2), value=3.0) * 1j, [number(3, 4)]),
+    "filled as another": (
+        lambda a: [a + torch.full_like(a, 1 + 2j), a * torch.ones_like(a), a.new_ones(4) * a, a.new_full((4,), 2j) + a],
+        [number(3, 4)],
+    ),
+    "written into what is not initialised": (lambda a: torch.empty_like(a).copy_(a * 2) + 1, [number(3, 4)]),
 }  # fmt: skip
 
 # Without gradients: of whole numbers, or torch has none.
@@ -86,6 +92,7 @@ CASES_WITHOUT_GRADIENTS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]
     "overwritten by whole numbers": (lambda a, b: (a * 2).copy_(b), [number(3, 4), torch.arange(4)]),
     "rows of real numbers": (lambda a, b: torch.slice_scatter(a, b, 0, 1, 2), [number(3, 4), number(1, 4).real]),
     "a number of elements": (lambda a, b: torch._chunk_cat([a, b], 1, 3), [number(2, 3, 5), number(2, 2, 3).mT]),
+    "written into zeros": (lambda a: torch.zeros_like(a).slice_scatter(a * 2, 1) + a, [number(3, 4)]),
     "read before it is written": (lambda a: (a * a * a, a[:2].add_(2)), [number(3, 4)]),
     "two read before both are written": (
         lambda a, b: (a * b, a.copy_(b * 2), b.copy_(b * 3 + 1))[0],
@@ -191,3 +198,67 @@ def test_strict_takes_complex_numbers() -> None:
     a, b = number(3, 4), number(3, 4)
     compiled = torch.compile(lambda a, b: a * b.conj(), backend="zefuse", options={"strict": True})
     torch.testing.assert_close(compiled(a, b), a * b.conj())
+
+
+class SpectralBlock(torch.nn.Module):
+    """Of a Fourier neural operator: the low modes of both signs are multiplied, the others are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low = torch.nn.Parameter(number(3, 3, 2, 2))
+        self.high = torch.nn.Parameter(number(3, 3, 2, 2))
+        self.beside = torch.nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        spectrum = torch.fft.rfft2(x)
+        kept = torch.zeros_like(spectrum)
+        kept[:, :, :2, :2] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, :2, :2], self.low)
+        kept[:, :, -2:, :2] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, -2:, :2], self.high)
+        return torch.nn.functional.gelu(torch.fft.irfft2(kept, s=x.shape[-2:]) + self.beside(x))
+
+
+def test_a_trained_spectrum_is_in_eager_and_nothing_else() -> None:
+    """Forward two eager parts, backward two, and no kernel that only fills memory for a later part."""
+    block, x = SpectralBlock(), real(2, 3, 8, 8)
+    graphs: dict[str, Any] = {}
+    results = []
+    for run in (block, torch.compile(block, backend="zefuse")):
+        block.zero_grad()
+        inputs = x.clone().requires_grad_()
+        with observe(graphs.__setitem__), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = run(inputs)
+            made.square().sum().backward()
+        results.append([made, inputs.grad, *(parameter.grad for parameter in block.parameters())])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
+    around = {"aten::view_as_real", "aten::view_as_complex"}
+    for kind in ("forward", "backward"):
+        report = graphs[kind].report()
+        ran = [entry["op"] for entry in report["fallbacks"]]
+        assert set(ran) - around == {"aten::_fft_r2c", "aten::_fft_c2r"}, kind
+        assert len(ran) == 4, kind  # each is viewed once on its way in or out
+        assert not [kernel["name"] for kernel in report["kernels"] if set(kernel["ops"]) <= {"aten.full.default"}]
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho"])
+@pytest.mark.parametrize("sizes", [(3, 8), (3, 9), (4, 5, 6), (2, 6, 5)])
+def test_a_half_spectrums_derivative_is_a_real_transform(sizes: tuple[int, ...], norm: str) -> None:
+    """Half of the work of eager's, a complex one with zeros; of even and odd lengths, and spectra that no real tensor has."""
+    weight = number(*sizes[:-1], sizes[-1] // 2 + 1)
+    dims = (-1,) if len(sizes) == 2 else (-2, -1)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (torch.fft.rfftn(x * 2, dim=dims, norm=norm) * weight).real.sin()
+
+    x, graphs, gradients = real(*sizes), {}, []
+    for run in (function, torch.compile(function, backend="zefuse", dynamic=False)):
+        torch._dynamo.reset()
+        inputs = x.clone().requires_grad_()
+        with observe(graphs.__setitem__), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run(inputs).sum().backward()
+        gradients.append(inputs.grad)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-5, atol=1e-5)
+    ran = {entry["op"] for entry in graphs["backward"].report()["fallbacks"]}
+    assert "aten::_fft_c2r" in ran
+    assert "aten::_fft_c2c" not in ran

@@ -286,9 +286,40 @@ def _converted(writer: Writer, node: Node, value: Node | Complex, **options: Any
     return writer.of_halves(node, lambda: halves)  # type: ignore[arg-type, return-value]
 
 
-def _filled_like(writer: Writer, node: Node, value: Any, sizes: Any, **options: Any) -> Complex:
-    like = value.halves[0] if isinstance(value, Complex) else value
-    return _filled(writer, node, sizes, **{"device": like.meta["val"].device, **options})
+def _filled_like(number: Any) -> Callable[..., Complex]:
+    """Of sizes of its own. None: the number that is given."""
+
+    def rule(writer: Writer, node: Node, value: Any, sizes: Any, *given: Any, **options: Any) -> Complex:
+        like = value.halves[0] if isinstance(value, Complex) else value
+        filling = given[0] if number is None else number
+        return _filled(writer, node, sizes, filling, **{"device": like.meta["val"].device, **options})
+
+    return rule
+
+
+def _filled_as(number: Any) -> Callable[..., Complex]:
+    """Of another tensor's sizes. None: the number that is given; what is not initialised is zero as well as anything."""
+
+    def rule(writer: Writer, node: Node, like: Any, *given: Any, **options: Any) -> Complex:
+        half = like.halves[0] if isinstance(like, Complex) else like
+        options = {"dtype": real_of(node), "device": half.meta["val"].device}
+        value = complex(given[0] if number is None else number)
+        sizes = node.meta["val"].shape
+        if all(isinstance(size, int) for size in sizes):  # which reads nothing
+            return _filled(writer, node, list(sizes), value, device=options["device"])
+        made = tuple(writer.call(_aten.full_like.default, half, part, **options) for part in (value.real, value.imag))
+        return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
+
+    return rule
+
+
+def _padded(writer: Writer, node: Node, value: Complex, pad: Any, number: Any = 0) -> Complex:
+    numbers = complex(number).real, complex(number).imag
+    made = tuple(
+        writer.call(_aten.constant_pad_nd.default, half, pad, part)
+        for half, part in zip(value.halves, numbers, strict=True)
+    )
+    return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
 
 
 def _equal(writer: Writer, node: Node, one: Any, other: Any) -> Node:
@@ -343,6 +374,11 @@ def _filled(writer: Writer, node: Node, sizes: Any, number: Any = 0.0, **options
     return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
 
 
+def _not_filled(writer: Writer, node: Node, sizes: Any, order: Any = None, **options: Any) -> Complex:
+    options.pop("memory_format", None)
+    return _filled(writer, node, sizes, 0, **options)
+
+
 def _overwritten(writer: Writer, node: Node, target: Node | Complex, source: Node | Complex) -> Node:
     """An input, at the graph's end."""
     if not isinstance(target, Complex) or not isinstance(source, Complex):
@@ -377,7 +413,21 @@ RULES: dict[Any, Callable[..., Node | Complex]] = {
     _aten._to_copy.default: _converted,
     _aten.full.default: _filled,
     _aten.zeros.default: _filled,
-    _aten.new_zeros.default: _filled_like,
+    _aten.empty.memory_format: _not_filled,
+    _aten.empty_strided.default: _not_filled,
+    _aten.empty_permuted.default: _not_filled,
+    _aten.new_zeros.default: _filled_like(0),
+    _aten.new_ones.default: _filled_like(1),
+    _aten.new_full.default: _filled_like(None),
+    _aten.new_empty.default: _filled_like(0),
+    _aten.new_empty_strided.default: lambda writer, node, value, sizes, strides, **options: _filled_like(0)(
+        writer, node, value, sizes, **options
+    ),
+    _aten.zeros_like.default: _filled_as(0),
+    _aten.ones_like.default: _filled_as(1),
+    _aten.full_like.default: _filled_as(None),
+    _aten.empty_like.default: _filled_as(0),
+    _aten.constant_pad_nd.default: _padded,
     _aten.eq.Tensor: _equal,
     _aten.eq.Scalar: _equal,
     _aten.ne.Tensor: _unequal,
@@ -388,4 +438,4 @@ RULES: dict[Any, Callable[..., Node | Complex]] = {
     _aten.copy_.default: _overwritten,
 }
 # Rules whose first argument is complex.
-OF_COMPLEX = {_size, _one_size, _count, _angle, _pair, _sign, _exponential, _fresh}
+OF_COMPLEX = {_size, _one_size, _count, _angle, _pair, _sign, _exponential, _fresh, _padded}

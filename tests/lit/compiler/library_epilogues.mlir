@@ -20,6 +20,51 @@ func.func @activation(%x: tensor<4x8xf32>, %w: tensor<8x4xf32>) -> tensor<4x4xf3
 
 // -----
 
+#id = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#last = affine_map<(d0, d1, d2) -> (d2)>
+
+// A vector that is added to each row, behind a view of the rows, is the product's bias.
+// CHECK-LABEL: func.func @bias(
+// CHECK-SAME: %[[B:[^:]*]]: tensor<4xf32>)
+// CHECK: zefuse.matmul {{.*}} bias %[[B]]
+// CHECK-NOT: linalg.generic
+func.func @bias(%x: tensor<6x8xf32>, %w: tensor<8x4xf32>, %b: tensor<4xf32>) -> tensor<2x3x4xf32> {
+  %m = zefuse.matmul %x, %w : (tensor<6x8xf32>, tensor<8x4xf32>) -> tensor<6x4xf32>
+  %v = zefuse.view %m affine_map<(d0, d1, d2) -> (d0 * 3 + d1, d2)> : tensor<6x4xf32> -> tensor<2x3x4xf32>
+  %e = tensor.empty() : tensor<2x3x4xf32>
+  %y = linalg.generic {indexing_maps = [#id, #last, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%v, %b : tensor<2x3x4xf32>, tensor<4xf32>) outs(%e : tensor<2x3x4xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %r = arith.addf %a, %c : f32
+    linalg.yield %r : f32
+  } -> tensor<2x3x4xf32>
+  return %y : tensor<2x3x4xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#rows = affine_map<(d0, d1, d2) -> (d1)>
+
+// One number for each row is none.
+// CHECK-LABEL: func.func @one_number_a_row(
+// CHECK-NOT: bias
+// CHECK: linalg.generic
+func.func @one_number_a_row(%x: tensor<8x8xf32>, %w: tensor<8x4xf32>, %b: tensor<4xf32>) -> tensor<2x4x4xf32> {
+  %m = zefuse.matmul %x, %w : (tensor<8x8xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+  %v = zefuse.view %m affine_map<(d0, d1, d2) -> (d0 * 4 + d1, d2)> : tensor<8x4xf32> -> tensor<2x4x4xf32>
+  %e = tensor.empty() : tensor<2x4x4xf32>
+  %y = linalg.generic {indexing_maps = [#id, #rows, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%v, %b : tensor<2x4x4xf32>, tensor<4xf32>) outs(%e : tensor<2x4x4xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %r = arith.addf %a, %c : f32
+    linalg.yield %r : f32
+  } -> tensor<2x4x4xf32>
+  return %y : tensor<2x4x4xf32>
+}
+
+// -----
+
 #id = affine_map<(d0, d1) -> (d0, d1)>
 
 // Without the mark it stays, and the product says why.
