@@ -89,13 +89,15 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ),
     (
         """
-        aminmax glu huber_loss index_reduce mse_loss nansum nll_loss_forward nll_loss2d_forward smooth_l1_loss special_xlog1py xlogy
+                aminmax binary_cross_entropy glu huber_loss index_reduce kthvalue median mode mse_loss nanmedian nansum
+        nll_loss_forward nll_loss2d_forward smooth_l1_loss special_xlog1py xlogy
         """,
         _of(lambda dtype: dtype.is_complex),
     ),
     (
         """
-        dot vdot median nanmedian mv mvlgamma _trilinear trace index_reduce reflection_pad1d reflection_pad2d reflection_pad3d
+                addmv dot vdot kthvalue linalg_cross median nanmedian mv mvlgamma _trilinear trace index_reduce reflection_pad1d
+        reflection_pad2d reflection_pad3d
         """,
         _of(lambda dtype: dtype == torch.bool),
     ),
@@ -117,7 +119,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("_cdist_forward", _unlike("x1", "x2")),
     ("_softmax_backward_data _log_softmax_backward_data", _unlike("grad_output", "output")),
     ("binary_cross_entropy", _unlike("self", "target", "weight")),
-    ("index_copy put", _unlike("self", "source")),
+    ("index_copy index_reduce put", _unlike("self", "source")),
     ("linalg_cross", _unlike("self", "other")),
     ("heaviside", _unlike("self", "values")),
     ("mv", _unlike("self", "vec")),
@@ -125,6 +127,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("addmv addr addbmm", _beyond("beta", "alpha")),
     ("linspace logspace", _beyond("start", "end")),
     ("celu", _beyond("alpha")),
+    ("logit", _beyond("eps")),
     ("hardshrink", _beyond("lambd")),
     ("multi_margin_loss", _beyond("margin")),
     ("index_fill", _beyond("value")),
