@@ -1,9 +1,9 @@
 """Compares what a compiled program did with what eager did.
 
 A value that differs more than an operator's usual tolerance is held against eager itself, disturbed: run again with each input and
-each step's result off by about its last bit, in double precision, and without what in normalised rows is no more than the last bit of
-the largest element (which in turn is added to each deviation). What changes there by as much is not the compiler's fault: the program
-does not determine it.
+each step's result off by about its last bit, in double precision, without what in normalised rows is no more than the last bit of the
+largest element (which in turn is added to each deviation), and by other ways (other_ways.py). What changes there by as much is not the
+compiler's fault: the program does not determine it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from execute import Outcome, eager
+from other_ways import OTHER_WAYS
 from program import Program
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -77,7 +78,7 @@ class _Spread:
     def of(self, place: tuple[int, str, int], count: int) -> list[Tensor]:
         if not self._runs:
             others = _in_double(self._program), _without_last_bits(self._program), _by_other_kernels(self._program)
-            self._others = [run for run in others if run]
+            self._others = [run for run in (*others, *_by_other_ways(self._program)) if run]
         self._runs += [_disturbed(self._program, seed) for seed in range(len(self._runs), count)]
         call, name, number = place
         found = []
@@ -293,6 +294,16 @@ def _by_other_kernels(program: Program) -> list[Outcome]:
         return []
     with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
         return eager(program, None, lambda inputs: inputs)
+
+
+def _by_other_ways(program: Program) -> list[list[Outcome]]:
+    source = program.function_source()
+    runs = []
+    for text, mode in OTHER_WAYS:
+        if re.search(text, source):
+            with mode():
+                runs.append(eager(program))
+    return runs
 
 
 def _last_bit(arguments: list[Any]) -> float:

@@ -62,7 +62,11 @@ def generate(seed: str, column: Column) -> Program:
 
 def doubled(value: Any) -> Any:
     """An input in double precision, with its strides."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_nested or not value.is_floating_point():
+    if hasattr(value, "a") and hasattr(value, "__tensor_flatten__"):  # a TwoTensor
+        return type(value)(doubled(value.a), doubled(value.b))
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        return torch.nested.nested_tensor_from_jagged(value.values().to(torch.float64), value.offsets())
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or not value.is_floating_point():
         return value
     if 0 in value.stride():
         result = value.detach().to(torch.float64)

@@ -178,6 +178,24 @@ def test_what_a_program_does_not_determine_is_no_finding() -> None:
     integers = ["torch.full((2, 1), 7, dtype=torch.int32)"]
     assert not found(integers, steps, (0, 0), -0.1)
     assert found(integers, steps, (0, 0), -0.11) == ["value"]
+    # Of a jagged tensor i0e is 0.98083, which eager, computing in f16, rounds to 0.98047 and not to 0.98096.
+    jagged = [
+        "torch.nested.nested_tensor([torch.full((1, 1), -0.0194549560546875)], layout=torch.jagged, dtype=torch.float16)"
+    ]
+    program = Program("jagged", [{}], [Input("x0", jagged[0])], [Step("v0", "torch.special.i0e({0})", ["x0"])], ["v0"])
+    program.steps.append(Step("v1", "{0}.to(torch.float64)", ["v0"]))
+    program.outputs = ["v1"]
+    expected, ours = eager(program), eager(program)
+    ours[0].outputs[0].values()[0, 0] = 0.98095703125
+    assert differences(program, expected, ours) == []
+    ours[0].outputs[0].values()[0, 0] = 0.99
+    assert [each.kind for each in differences(program, expected, ours)] == ["value"]
+    # inf + -inf of products, which in double precision are numbers.
+    matrix = "torch.tensor([[1e30, -torch.inf]])"
+    pair = [f"TwoTensor({matrix}, {matrix})"]
+    steps = ["x0 @ torch.tensor([[1e30], [1.0]])"]
+    assert not found(pair, steps, (0, 0), -math.inf, "subclass")
+    assert found(pair, ["x0 @ torch.tensor([[1e3], [1.0]])"], (0, 0), math.nan, "subclass") == ["nan"] * 2
     # Steps of a subclass are disturbed too, here where its inputs change nothing: a cast shows the last bits of single precision.
     pair, steps = (
         ["TwoTensor(torch.tensor([1e-9]), torch.tensor([1e-9]))"],
@@ -186,6 +204,76 @@ def test_what_a_program_does_not_determine_is_no_finding() -> None:
     expected = float(torch.special.log_ndtr(torch.tensor(1e-9)))
     assert not found(pair, steps, (0,), expected + 3e-7, "subclass")
     assert found(pair, steps, (0,), expected + 3e-5, "subclass") == ["value"] * 2
+
+
+# A program, an element of its last result and what another way gives there; an element that is determined and a wrong value.
+OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[int, ...], Any]] = {
+    "the mean of infinities": (
+        ["torch.tensor([[torch.inf] * 4, [1.0] * 4])"],
+        ["torch.std_mean({0}, -1)[1]", "torch.minimum({0}, torch.tensor([4.0, 4.0]))"],
+        (0,),
+        4.0,
+        (1,),
+        3.0,
+    ),
+    "equal elements normalised": (
+        ["torch.stack([-torch.rand(4, 1), torch.arange(4.0)[:, None]]).to(torch.float16)"],
+        ["torch.remainder({0}, 1e4)", "F.layer_norm({0}, (4, 1))", "{0} != 0"],
+        (0, 0, 0),
+        False,
+        (1, 0, 0),
+        False,
+    ),
+    "which of equal elements is the least": (
+        ["torch.tensor([[0.0, -0.0, 0.0, -0.0], [1.0, 2.0, 3.0, 4.0]])"],
+        ["torch.topk({0}, 1, 1, largest=False)[0]", "{0}.view(torch.int32)"],
+        (0, 0),
+        -(2**31),
+        (1, 0),
+        7,
+    ),
+    "the sign of a NaN in the order of its bits": (
+        ["torch.tensor([[-0.5, 1.0], [2.0, 2.0]])"],
+        ["torch.pow({0}, {0})", "{0}.view(torch.int32)", "torch.cummax({0}, 0)[1]"],
+        (1, 0),
+        0,
+        (1, 1),
+        0,
+    ),
+    "the sign of a NaN written in place": (
+        ["torch.tensor([-1, 5])"],
+        ["{0}.view(torch.float64)", "{0}.mul_(-1)", "{0}.view(torch.int64)"],
+        (0,),
+        2**63 - 1,
+        (1,),
+        5,
+    ),
+    "padding times NaN": (
+        ["torch.randn(2, 4, 5, 5)", "torch.full((4, 1, 1, 1), torch.nan)"],
+        ["F.conv2d(x0, x1, stride=2, padding=1, groups=4)", "torch.nan_to_num({0}, 1.0)"],
+        (0, 0, 0, 0),
+        0.0,
+        (0, 0, 1, 1),
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_WAYS)
+def test_what_other_ways_give_is_undetermined(name: str) -> None:
+    inputs, steps, index, other, determined, wrong = OTHER_WAYS[name]
+    program = Program(
+        COLUMNS[0].name,
+        [{}],
+        [Input(f"x{number}", text) for number, text in enumerate(inputs)],
+        [Step(f"v{number}", text, [f"v{number - 1}" if number else "x0"]) for number, text in enumerate(steps)],
+        [f"v{len(steps) - 1}"],
+    )
+    expected, ours = eager(program), eager(program)
+    ours[0].outputs[0][index] = other
+    assert differences(program, expected, ours) == []
+    ours[0].outputs[0][determined] = wrong
+    assert {each.kind for each in differences(program, expected, ours)} - {"input value"} == {"value"}
 
 
 def test_what_eagers_kernels_of_attention_disagree_on_is_undetermined() -> None:

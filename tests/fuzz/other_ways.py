@@ -1,0 +1,138 @@
+"""Eager by other ways that are as right as its own: what they give otherwise, a program does not determine.
+
+Each is a mode under which operators of a program compute what they are defined as in another order, in double precision or by another of
+eager's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+# What moves, or sets by definition, the sign of a NaN: of every other operation IEEE 754 leaves it open.
+_MOVES = """neg negative abs absolute copysign copysign_ neg_ abs_ clone contiguous cat stack where flip roll index_select gather
+take_along_dim repeat pad reshape detach copy_ expand to""".split()
+
+
+class _Mode(TorchFunctionMode):
+    """Calls that have another way in ``ways`` go it; the way itself is called outside the mode."""
+
+    def __init__(self, ways: dict[Any, Callable[..., Any]]) -> None:
+        super().__init__()
+        self._ways = ways
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._ways.get(func, func)(*args, **(kwargs or {}))
+
+
+class _NansOfSign(TorchFunctionMode):
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self._sign = sign
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if type(result) is not Tensor or result.is_nested or not result.is_floating_point() or name in _MOVES:
+            return result
+        written = name.endswith("_") and not name.endswith("__")
+        if 0 in result.stride() or (result._is_view() and not written):
+            return result
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            data = result.data
+            data.copy_(
+                torch.where(data.isnan(), torch.full_like(data, torch.nan).copysign(data.new_tensor(self._sign)), data)
+            )
+        return result
+
+
+def _mean_by_itself(of: Callable[..., Any]) -> Callable[..., Any]:
+    """``std_mean`` and ``var_mean``: their mean is a running one, NaN of infinities."""
+
+    def way(input: Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+        spread, mean = of(input, dim, *args, **kwargs)
+        return spread, input.mean(dim, keepdim=True).reshape(mean.shape)
+
+    return way
+
+
+def _norm_in_double(of: Callable[..., Any]) -> Callable[..., Any]:
+    """Of equal elements what is left of the difference from their mean is nothing."""
+
+    def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = of(input, *args, **kwargs)
+        if not input.is_floating_point():
+            return result
+
+        def wide(value: Any) -> Any:
+            return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+        # Running statistics are written by the first call.
+        exact = of(wide(input), *map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
+        return torch.empty_like(result).copy_(exact)
+
+    return way
+
+
+def _in_order(of: Callable[..., Any], reverse: bool) -> Callable[..., Any]:
+    """``sort`` and ``msort``: equal elements in the order in which they stand, or in the opposite one."""
+
+    def way(input: Tensor, dim: int = -1, descending: bool = False, **kwargs: Any) -> Any:
+        dim = 0 if of is torch.msort else dim
+        if not input.dim():
+            return of(input, **kwargs)
+        values, indices = _sorted(input, dim, descending or kwargs.get("descending", False), reverse)
+        return values if of is torch.msort else torch.return_types.sort((values, indices))
+
+    return way
+
+
+def _sorted(input: Tensor, dim: int, descending: bool, reverse: bool) -> tuple[Tensor, Tensor]:
+    given = input.flip(dim) if reverse else input
+    values, indices = torch.sort(given, dim=dim, descending=descending, stable=True)
+    return values, input.shape[dim] - 1 - indices if reverse else indices
+
+
+def _first_in_order(reverse: bool) -> Callable[..., Any]:
+    """``topk``, likewise."""
+
+    def way(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        if not input.dim():
+            return torch.topk(input, k, dim, largest, sorted)
+        values, indices = _sorted(input, dim, largest, reverse)
+        return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
+
+    return way
+
+
+def _channels_last(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Of convolutions oneDNN has kernels that multiply padding by NaN and kernels that leave it out."""
+    result = F.conv2d(input, *args, **kwargs)
+    if input.dim() != 4:
+        return result
+    other = F.conv2d(input.contiguous(memory_format=torch.channels_last), *args, **kwargs)
+    return torch.empty_like(result).copy_(other)
+
+
+def _ordered(reverse: bool) -> dict[Any, Callable[..., Any]]:
+    ways = {torch.sort: _in_order(torch.sort, reverse), torch.msort: _in_order(torch.msort, reverse)}
+    ways |= {torch.topk: _first_in_order(reverse)}
+    return ways | {Tensor.sort: ways[torch.sort], Tensor.msort: ways[torch.msort], Tensor.topk: ways[torch.topk]}
+
+
+_NORMS = (F.layer_norm, F.group_norm, F.instance_norm, F.batch_norm, F.rms_norm)
+# By the text of the steps for which each is worth running: an expression.
+OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
+    (r"(std|var)_mean\(", lambda: _Mode({of: _mean_by_itself(of) for of in (torch.std_mean, torch.var_mean)})),
+    (r"_norm\(", lambda: _Mode({of: _norm_in_double(of) for of in _NORMS})),
+    (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
+    (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
+    (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
+    (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(1.0)),
+    (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(-1.0)),
+]
