@@ -356,6 +356,26 @@ Value TensorBuilder::pad(Value source, ArrayRef<int64_t> low, ArrayRef<AffineExp
   return PadOp::create(b, type(sizes, elementOf(source)), source, low, value);
 }
 
+// What is outside is the element behind the last one, which there always is. No index map: its numbers are not
+// negative.
+Value TensorBuilder::padBy(Value source, int64_t dim, AffineExpr low, AffineExpr result, double number) {
+  Exprs longer = shapeOf(typeOf(source)), sizes = longer;
+  const AffineExpr size = longer[dim];
+  longer[dim] = size + 1;
+  sizes[dim] = result;
+  Value behind = pad(source, SmallVector<int64_t>(longer.size(), 0), longer, number);
+  return loop({}, type(sizes, elementOf(source)), [&](Body& body, ArrayRef<Scalar>) {
+    const Scalar from = body.position(dim) - body.size(low), count = body.size(size);
+    const Scalar taken = select((from >= 0) & (from < count), from, count);
+    SmallVector<Value> indices;
+    for (int64_t position = 0; position < rankOf(source); ++position)
+      indices.push_back(position == dim
+                            ? body.checkedIndex(taken, longer[dim], false, "index_error", "padding left its dimension")
+                            : body.index(position));
+    return body.extract(behind, indices);
+  });
+}
+
 Value TensorBuilder::scatter(Value init, Value updates, ArrayRef<Value> indices, ArrayRef<AffineExpr> coordinates,
                              Combine combine) {
   if (llvm::is_contained(typeOf(updates).getShape(), 0))  // no index is looked at

@@ -88,6 +88,8 @@ public:
   // result[d...] = source[d - low...], or `number` outside of it. Of an integer type, -infinity is its least value.
   mlir::Value pad(mlir::Value source, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<mlir::AffineExpr> sizes,
                   double number);
+  // Likewise along `dim`, to the size `result`, by a `low` that is known when the kernel runs, of either sign.
+  mlir::Value padBy(mlir::Value source, int64_t dim, mlir::AffineExpr low, mlir::AffineExpr result, double number);
   // init with updates combined in, in their row-major order, at coordinates(update index..., indices...):
   // zefuse.scatter.
   using Combine = llvm::function_ref<Scalar(Scalar present, Scalar update)>;

@@ -18,9 +18,10 @@ struct Geometry {
   bool transposed;
 };
 
-Geometry geometryOf(Op& op, int64_t spatial, bool transposed) {
+// `padded`: the input is padded before.
+Geometry geometryOf(Op& op, int64_t spatial, bool transposed, bool padded = false) {
   auto perDimension = [&](StringRef name) {
-    SmallVector<int64_t> list = op.integers(name);
+    SmallVector<int64_t> list = padded && name == "padding" ? SmallVector<int64_t>{0} : op.integers(name);
     if (list.size() == 1)
       list.resize(spatial, list[0]);
     if (static_cast<int64_t>(list.size()) != spatial)
@@ -67,15 +68,33 @@ Value convolve(Op& op, StringRef kind, Value input, Value weight, Value bias, co
                                b.getI64IntegerAttr(1), b.getStrArrayAttr({}), AffineMapAttr{});
 }
 
+bool hasSymbolicPadding(Op& op) {
+  return llvm::any_of(op.sizes("padding"), [](AffineExpr size) { return !isa<AffineConstantExpr>(size); });
+}
+
+// By a padding that is known when the kernel runs, which a convolution does not take.
+Value inputPadded(Op& op, Value input) {
+  const Exprs padding = op.sizes("padding");
+  for (int64_t dim = 2; dim < rankOf(input); ++dim) {
+    const AffineExpr by = padding.size() == 1 ? padding[0] : padding[dim - 2];
+    if (!isConstant(by, 0))
+      input = op.build.padBy(input, dim, by, shapeOf(typeOf(input))[dim] + by * 2, 0);
+  }
+  return input;
+}
+
 Values emitConvolution(Op& op) {
   Value input = op.tensor("input"), weight = op.tensor("weight"), bias = op.optionalTensor("bias");
   SmallVector<Value> operands = {input, weight};
   if (bias)
     operands.push_back(bias);
   checkOperands(op, operands);
-  Geometry geometry = geometryOf(op, rankOf(input) - 2, op.boolean("transposed"));
-  if (geometry.transposed && op.element().isUnsignedInteger(8))
+  const bool transposed = op.boolean("transposed"), padded = !transposed && hasSymbolicPadding(op);
+  Geometry geometry = geometryOf(op, rankOf(input) - 2, transposed, padded);
+  if (transposed && op.element().isUnsignedInteger(8))
     op.refuseType(op.element());
+  if (padded)
+    input = inputPadded(op, input);
   return {convolve(op, geometry.transposed ? "transposed" : "forward", input, weight, bias, geometry, op.resultType())};
 }
 

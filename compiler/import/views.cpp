@@ -277,12 +277,20 @@ Values emitStack(Op& op) {
 // A slice where the padding is negative.
 Values emitPad(Op& op) {
   Value tensor = op.tensor("self");
-  SmallVector<int64_t> pads = op.integers("pad");
+  const Exprs pads = op.sizes("pad");
   double value = op.argument("value").kind == fx::Argument::Kind::none ? 0 : op.real("value");
   SmallVector<int64_t> low(rankOf(tensor), 0);
   Exprs sizes(shapeOf(typeOf(tensor)));
   for (size_t pair = 0; pair * 2 < pads.size(); ++pair) {
-    int64_t dim = rankOf(tensor) - 1 - pair, before = pads[pair * 2], after = pads[pair * 2 + 1];
+    const int64_t dim = rankOf(tensor) - 1 - pair;
+    const auto first = dyn_cast<AffineConstantExpr>(pads[pair * 2]);
+    const auto last = dyn_cast<AffineConstantExpr>(pads[pair * 2 + 1]);
+    if (!first || !last) {
+      sizes[dim] = resultSizes(op)[dim];
+      tensor = op.build.padBy(tensor, dim, pads[pair * 2], sizes[dim], value);
+      continue;
+    }
+    const int64_t before = first.getValue(), after = last.getValue();
     AffineExpr kept = sizes[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
     // Less than nothing kept is an error of eager's. A size that is a symbol is at least 2.
     const AffineExpr two = op.build.constant(2);

@@ -38,6 +38,7 @@ private:
   void readGetitem(const py::tuple& arguments, Node& into);
   bool isPassedToken(const py::object& node);
   std::shared_ptr<const fx::Schema> schemaOf(const py::object& target);
+  bool makesNothing(const py::object& target);
   Argument argument(py::handle value);
   Argument defaultValue(py::handle parameter);
   void readPosition(const py::tuple& arguments, Node& into);
@@ -131,11 +132,14 @@ void Reader::readNode(const py::object& node) {
   into.name = text(node.attr("name"));
   py::dict metadata = node.attr("meta");
   if (op != "get_attr") {
-    if (!metadata.contains("val"))
+    // Tracing says nothing of an operator that makes nothing: an assertion.
+    const bool none = !metadata.contains("val") && op == "call_function" && makesNothing(node.attr("target"));
+    if (!none && !metadata.contains("val"))
       fail(into, "it has no meta['val']: trace the graph with fake tensors (AOTAutograd or make_fx)");
+    const py::object value = none ? py::none() : py::object(metadata["val"]);
     if (op == "call_function")
-      noteComputation(node, metadata["val"]);
-    into.meta = meta(metadata["val"]);
+      noteComputation(node, value);
+    into.meta = meta(value);
     if (op == "placeholder" &&
         reinterpret_cast<PyObject*>(Py_TYPE(py::object(metadata["val"]).ptr())) == sym_float_type_.ptr()) {
       into.meta.kind = Meta::Kind::real;
@@ -275,6 +279,11 @@ bool Reader::isPassedToken(const py::object& node) {
   indices_[node.ptr()] = token->second;
   alive_.push_back(node);
   return true;
+}
+
+bool Reader::makesNothing(const py::object& target) {
+  const auto schema = schemaOf(target);
+  return schema && schema->no_results;
 }
 
 void Reader::readOperator(const py::object& node, const py::object& target, const py::tuple& arguments, Node& into) {

@@ -232,10 +232,15 @@ def test_failed_assertion_raises() -> None:
         torch._assert_async((x > 0).all(), "positive, please")
         return x + 1
 
+    graphs: list[Any] = []
     compiled = torch.compile(function, backend="zefuse", fullgraph=True)
-    assert torch.equal(compiled(torch.ones(3)), torch.ones(3) + 1)
+    with observe(lambda _, graph: graphs.append(graph)):
+        assert torch.equal(compiled(torch.ones(3)), torch.ones(3) + 1)
     with pytest.raises(RuntimeError, match="positive, please"):
         compiled(torch.zeros(3))
+    (graph,) = graphs
+    assert [step["op"] for step in graph.report()["fallbacks"]] == ["aten::_assert_async.msg"]
+    assert not any(step["reason"].startswith("in eager") for step in graph.report()["fallbacks"])
 
 
 def test_an_input_is_overwritten_when_all_parts_have_read_it() -> None:

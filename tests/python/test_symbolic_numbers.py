@@ -158,3 +158,50 @@ def test_one_size_varies_and_the_others_are_constants(name: str) -> None:
     for size in (2, 3, 4, 9):
         x = torch.arange(size * 2 * 5.0).reshape(size, 2, 5)
         torch.testing.assert_close(compiled(x), function(x))
+
+
+def kept_whole(function: Callable[..., torch.Tensor], calls: list[tuple[Any, ...]]) -> None:
+    """Compares with eager, and sees that nothing falls back to it."""
+    graphs: list[Any] = []
+    compiled = torch.compile(function, backend="zefuse", dynamic=True, fullgraph=True)
+    with torch.no_grad(), observe(lambda _, graph: graphs.append(graph)):
+        for inputs in calls:
+            torch.testing.assert_close(compiled(*inputs), function(*inputs), rtol=1e-5, atol=1e-5)
+    assert graphs
+    for graph in graphs:
+        assert graph.report()["fallbacks"] == []
+
+
+def test_padding_by_a_number_of_either_sign() -> None:
+    """One graph holds for all: torch guards the result's size alone. Nothing may be left of the tensor, or of its padding."""
+    x = torch.randn(4, 8)
+    numbers = (3, 5, -2, 7, -6)
+    kept_whole(lambda x, n: F.pad(x, (n, 0)) + 1, [(x, n) for n in (*numbers, -8, 0)])
+    kept_whole(lambda x, n: F.pad(x, (1, n), value=2.0) + 1, [(x, n) for n in (*numbers, -8)])
+    kept_whole(lambda x, n: F.pad(x, (n, -1, 2, n)) * 2, [(x, n) for n in (3, 5, -2)])
+    kept_whole(lambda x, n: F.pad(x[:, n:], (n, 0)) + 1, [(x, n) for n in (3, 5, 8)])
+    kept_whole(lambda x, n: F.pad(x, (n, n)) * 2, [(torch.arange(6).reshape(2, 3), n) for n in (2, 3)])
+
+
+def test_convolution_padded_by_a_size() -> None:
+    x = torch.randn(2, 4, 9, 9)
+    kept_whole(
+        lambda x, weight: F.conv2d(x, weight, padding=weight.shape[-1] // 2),
+        [(x, torch.randn(4, 4, size, size)) for size in (3, 5, 7)],
+    )
+    kept_whole(
+        lambda x, weight: F.conv1d(x, weight, padding=weight.shape[-1] // 2, stride=2),
+        [(x.flatten(2), torch.randn(3, 4, size)) for size in (3, 5, 7)],
+    )
+
+
+def test_convolution_of_as_many_groups_as_a_size_falls_back_with_a_reason() -> None:
+    graphs: list[Any] = []
+    compiled = torch.compile(lambda x, w: F.conv2d(x, w, groups=x.shape[1]) * 2, backend="zefuse", dynamic=True)
+    with torch.no_grad(), observe(lambda _, graph: graphs.append(graph)):
+        for channels in (6, 8):
+            x, weight = torch.randn(2, channels, 9, 9), torch.randn(channels, 1, 3, 3)
+            torch.testing.assert_close(compiled(x, weight), F.conv2d(x, weight, groups=channels) * 2)
+    (graph,) = graphs
+    (fallback,) = graph.report()["fallbacks"]
+    assert fallback["reason"].endswith("argument 'groups' is a symbolic size")
