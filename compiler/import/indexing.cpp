@@ -17,13 +17,10 @@ std::string outOfBounds(int64_t dim, AffineExpr size) {
 
 void requireSizesOfPart(Op& op, Value source, ArrayRef<AffineExpr> part) {
   auto sizes = shapeOf(typeOf(source));
-  bool other = sizes.size() != part.size();
-  for (auto [size, wanted] : llvm::zip(sizes, part))
-    if (wanted)
-      if (auto known = dyn_cast<AffineConstantExpr>(size - wanted))
-        other |= known.getValue() != 0;
-  if (other)
-    op.refuse("a source of other sizes than the part that it replaces is not lowered");
+  if (sizes.size() != part.size() || !llvm::all_of(llvm::zip_equal(sizes, part), [](auto pair) {
+        return std::get<1>(pair) && sameValue(std::get<0>(pair), std::get<1>(pair));
+      }))
+    op.refuse("a source that may have other sizes than the part that it replaces is not lowered");
 }
 
 namespace {
@@ -184,26 +181,32 @@ Values emitSelectScatter(Op& op) {
   })};
 }
 
-// Of the slice that slice_scatter replaces, where it is known: else null.
-AffineExpr sliceLength(Op& op, AffineExpr size) {
+// Of the slice that slice_scatter replaces, as far as its bounds tell; `length` where it may be that, and null where
+// nobody here can tell.
+AffineExpr sliceLength(Op& op, AffineExpr size, AffineExpr length) {
   const int64_t step = op.integer("step");
-  auto bound = [&](StringRef name, int64_t otherwise) {
-    return op.isNone(name) ? op.build.constant(otherwise) : op.size(name);
+  auto bound = [&](StringRef name, AffineExpr otherwise) {
+    AffineExpr at = op.isNone(name) ? otherwise : op.size(name);
+    auto known = dyn_cast<AffineConstantExpr>(at), limit = dyn_cast<AffineConstantExpr>(size);
+    if (known && limit)
+      return op.build.constant(std::clamp<int64_t>(
+          known.getValue() < 0 ? known.getValue() + limit.getValue() : known.getValue(), 0, limit.getValue()));
+    if (known && known.getValue() == std::numeric_limits<int64_t>::max())
+      return size;
+    return known && known.getValue() < 0 ? size + known.getValue() : at;
   };
-  auto start = dyn_cast<AffineConstantExpr>(bound("start", 0));
-  auto end = dyn_cast<AffineConstantExpr>(bound("end", std::numeric_limits<int64_t>::max()));
-  if (!start || !end)
-    return nullptr;
-  auto limit = dyn_cast<AffineConstantExpr>(size);
-  if (!limit) {
-    const bool all = start.getValue() == 0 && end.getValue() == std::numeric_limits<int64_t>::max();
-    return all ? (size + step - 1).floorDiv(step) : nullptr;
+  const AffineExpr start = bound("start", op.build.constant(0)), end = bound("end", size);
+  auto first = dyn_cast<AffineConstantExpr>(start), last = dyn_cast<AffineConstantExpr>(end);
+  if (first && last) {
+    const int64_t count = std::max<int64_t>(last.getValue() - first.getValue(), 0);
+    if (isa<AffineConstantExpr>(size))
+      return op.build.constant((count + step - 1) / step);
   }
-  auto clamped = [&](int64_t at) {
-    return std::clamp<int64_t>(at < 0 ? at + limit.getValue() : at, 0, limit.getValue());
-  };
-  const int64_t length = std::max<int64_t>(clamped(end.getValue()) - clamped(start.getValue()), 0);
-  return op.build.constant(length == 0 ? 0 : (length - 1) / step + 1);
+  // Torch has guards for which of the bounds and the size is less: either may end the slice.
+  for (AffineExpr ends : {end, size})
+    if (sameValue(length, step == 1 ? ends - start : (ends - start + step - 1).floorDiv(step)))
+      return length;
+  return nullptr;
 }
 
 Values emitSliceScatter(Op& op) {
@@ -213,9 +216,9 @@ Values emitSliceScatter(Op& op) {
   int64_t dim = op.dim("dim", rankOf(self));
   Exprs part(shapeOf(typeOf(self)));
   AffineExpr size = part[dim];
-  part[dim] = sliceLength(op, size);
+  const AffineExpr length = dim < rankOf(src) ? shapeOf(typeOf(src))[dim] : nullptr;
+  part[dim] = length ? sliceLength(op, size, length) : nullptr;
   requireSizesOfPart(op, src, part);
-  AffineExpr length = shapeOf(typeOf(src))[dim];
   AffineExpr start = op.isNone("start") ? op.build.constant(0) : op.size("start");
   if (auto constant = dyn_cast<AffineConstantExpr>(start)) {
     if (constant.getValue() < 0)

@@ -331,10 +331,11 @@ Values emitAsStridedScatter(Op& op) {
 // Null where it is not known.
 AffineExpr diagonalLength(TensorBuilder& build, AffineExpr rows, AffineExpr columns, int64_t offset) {
   auto height = dyn_cast<AffineConstantExpr>(rows), width = dyn_cast<AffineConstantExpr>(columns);
-  if (!height || !width)
-    return nullptr;
-  return build.constant(std::max<int64_t>(
-      std::min(height.getValue() + std::min<int64_t>(offset, 0), width.getValue() - std::max<int64_t>(offset, 0)), 0));
+  if (height && width)
+    return build.constant(std::max<int64_t>(
+        std::min(height.getValue() + std::min<int64_t>(offset, 0), width.getValue() - std::max<int64_t>(offset, 0)),
+        0));
+  return sameValue(rows, columns) ? rows - std::abs(offset) : nullptr;
 }
 
 Values emitDiagonalScatter(Op& op) {

@@ -14,10 +14,10 @@ from torch import Tensor
 Function = Callable[..., Any]
 
 
-def _as_in_eager(function: Function, *tensors: Tensor) -> bool:
+def _as_in_eager(function: Function, *tensors: Tensor, dynamic: bool = False) -> bool:
     """Whether eager computes; the compiled function does the same, with the same error where there is one."""
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend="zefuse")
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
     refused: Exception | None = None
     try:
         expected = function(*(t.clone() for t in tensors))
@@ -58,14 +58,51 @@ PARTS_THAT_FIT: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_other_sizes(name: str) -> None:
-    assert not _as_in_eager(PARTS[name], torch.zeros(20, 20), torch.ones(20, 20))
+# Of a symbolic size it is not known to be too large.
+_STATIC = {"an index too large"}
 
 
+@pytest.mark.parametrize(
+    ("name", "dynamic"),
+    [(name, dynamic) for name in PARTS for dynamic in (False, True) if name not in _STATIC or not dynamic],
+)
+def test_a_part_of_other_sizes(name: str, dynamic: bool) -> None:
+    assert not _as_in_eager(PARTS[name], torch.zeros(20, 20), torch.ones(20, 20), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", PARTS_THAT_FIT)
-def test_a_part_of_its_sizes(name: str) -> None:
-    assert _as_in_eager(PARTS_THAT_FIT[name], torch.zeros(20, 20), torch.ones(20, 20))
+def test_a_part_of_its_sizes(name: str, dynamic: bool) -> None:
+    assert _as_in_eager(PARTS_THAT_FIT[name], torch.zeros(20, 20), torch.ones(20, 20), dynamic=dynamic)
+
+
+# Of a tensor of 6 x 5 and another one of 9 x 7.
+SYMBOLIC_PARTS: dict[str, Function] = {
+    "all rows": lambda x, y: torch.slice_scatter(x, y[:, : x.shape[1]], 0),
+    "all columns": lambda x, y: torch.slice_scatter(x, y[: x.shape[0]], 0),
+    "rows to a symbol": lambda x, y: torch.slice_scatter(x, y[:, : x.shape[1]], 0, 0, x.shape[0] - 2),
+    "a row": lambda x, y: torch.select_scatter(x, y[0], 0, 1),
+    "a diagonal": lambda x, y: torch.diagonal_scatter(x, y[0]),
+}
+SYMBOLIC_PARTS_THAT_FIT: dict[str, Function] = {
+    "all rows": lambda x, y: torch.slice_scatter(x, y[: x.shape[0], : x.shape[1]], 0),
+    "rows to a symbol": lambda x, y: torch.slice_scatter(x, y[: x.shape[0] - 2, : x.shape[1]], 0, 0, x.shape[0] - 2),
+    "rows from a symbol": lambda x, y: torch.slice_scatter(x, y[:2, : x.shape[1]], 0, x.shape[0] - 2),
+    "a row": lambda x, y: torch.select_scatter(x, y[0, : x.shape[1]], 0, 1),
+    "strided": lambda x, y: torch.as_strided_scatter(x, y[: x.shape[0], 0], (x.shape[0],), (2,)),
+    "written into": lambda x, y: x[1:].copy_(y[: x.shape[0] - 1, : x.shape[1]]) + x[1:] * 2,
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC_PARTS)
+def test_a_part_of_other_symbolic_sizes(name: str) -> None:
+    """Nothing is written outside of the result where sizes are symbols that may differ."""
+    assert not _as_in_eager(SYMBOLIC_PARTS[name], torch.zeros(6, 5), torch.ones(9, 7), dynamic=True)
+
+
+@pytest.mark.parametrize("name", SYMBOLIC_PARTS_THAT_FIT)
+def test_a_part_of_its_symbolic_sizes(name: str) -> None:
+    assert _as_in_eager(SYMBOLIC_PARTS_THAT_FIT[name], torch.zeros(6, 5), torch.ones(9, 7), dynamic=True)
 
 
 def _square(x: Tensor) -> Tensor:
