@@ -412,12 +412,6 @@ KNOWN: list[Known] = [
         r"::2\][\s\S]*batch_norm\(.*\.reshape\(-1\)\[:\d+\]",
     ),
     Known(
-        "ours: the gradient of a convolution in f16 multiplies the zeros around the incoming one by weights that are NaN or infinite",
-        r"gradient.*nan",
-        r"float16[\s\S]*F\.conv[12]d\(",
-        r"at .* nan, eager .*float16",
-    ),
-    Known(
         "a Cholesky factor that is written by index: functionalization makes a copy of it, with rows that lie one after another; "
         "aot_eager does too, but cannot be asked beside inputs that share memory (the operator's check has an effect: StopIteration)",
         r"strides",

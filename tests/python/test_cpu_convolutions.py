@@ -156,3 +156,24 @@ def test_what_eager_does_sooner_is_left_to_it(dtype: torch.dtype) -> None:
     explanation = zefuse.explain(lambda x, w: F.conv2d(x, w, groups=32), x, w)
     (fallback,) = explanation.fallbacks
     assert "eager is quicker with 93312 elements of patches in groups of 1 channels, for 1" in str(fallback)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_zeros_around_a_gradient_do_not_multiply_infinite_weights(dtype: torch.dtype, transposed: bool) -> None:
+    """Eager leaves them out, and gives infinity where they would make NaN: in a transposed convolution, which is also the gradient."""
+    w = torch.randn(8, 8, 3, 3, dtype=dtype)
+    w[0, 0, 0, 0], w[1, 1, 1, 2] = torch.inf, -torch.inf
+    results = []
+
+    def convolution(x: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, stride=2, padding=1) if transposed else F.conv2d(x, w, stride=2, padding=1)
+
+    image = torch.randn(2, 8, 12, 12, dtype=dtype)
+    for run in (convolution, torch.compile(convolution, backend="zefuse")):
+        x = image.clone().requires_grad_(not transposed)
+        y = run(x)
+        incoming = torch.linspace(-1, 2, y.numel()).reshape(y.shape).to(dtype)
+        results.append(y if transposed else torch.autograd.grad(y, x, incoming)[0])
+    assert torch.equal(results[1].isnan(), results[0].isnan())
+    torch.testing.assert_close(results[1], results[0], equal_nan=True, rtol=1e-2, atol=1e-2)

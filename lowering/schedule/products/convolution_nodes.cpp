@@ -86,7 +86,17 @@ SmallVector<Value> ConvolutionNodes::patchOf(Value patch) {
   return parts;
 }
 
-Value ConvolutionNodes::loadPatch(Value patch, Value pixel, int64_t lanes) {
+bool ConvolutionNodes::mayPad() {
+  auto more_than = [](ArrayRef<int64_t> numbers, int64_t least) {
+    return llvm::any_of(numbers, [&](int64_t number) { return number > least; });
+  };
+  if (more_than(op.getPadding(), 0))
+    return true;
+  return transposed_ &&
+         (more_than(op.getStride(), 1) || llvm::any_of(kernel_, [](AffineExpr size) { return constantOf(size) != 1; }));
+}
+
+Value ConvolutionNodes::loadPatch(Value patch, Value pixel, int64_t lanes, Value* inside_out) {
   SmallVector<Value> part = patchOf(patch), at = apart(pixel, images_);
   SmallVector<Value> indices{at[0], i_.add(first_input_, part[0])};
   Value inside;
@@ -113,6 +123,8 @@ Value ConvolutionNodes::loadPatch(Value patch, Value pixel, int64_t lanes) {
     }
     indices.push_back(i_.smaller(place, i_.subtract(size, i_.number(1))));
   }
+  if (inside_out)
+    *inside_out = inside;
   Value value = load(0, indices, 1, lanes);
   Value nothing = constantOfType(b_, loc_, b_.getZeroAttr(getElementTypeOrSelf(value.getType())), unsigned(lanes));
   return arith::SelectOp::create(b_, loc_, splat(b_, inside, unsigned(lanes)), value, nothing);

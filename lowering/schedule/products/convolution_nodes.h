@@ -24,8 +24,10 @@ public:
   }
 
   // Elements as registers have them: `lanes` neighbours along the input's channels, in the order of a patch. Zero in
-  // the padding.
-  mlir::Value loadPatch(mlir::Value patch, mlir::Value pixel, int64_t lanes);
+  // the padding, of which `inside` tells whether it is.
+  mlir::Value loadPatch(mlir::Value patch, mlir::Value pixel, int64_t lanes, mlir::Value* inside = nullptr);
+  // Whether some patch may have elements in the padding, or between the strides of a transposed convolution.
+  bool mayPad();
   // Neighbours along weightDimension(), or along another of the weight's.
   mlir::Value loadWeight(mlir::Value channel, mlir::Value patch, int64_t lanes) {
     return loadWeight(channel, patch, weightDimension(), lanes);

@@ -6,10 +6,15 @@
 //
 // The patches of a unit's rows are packed once for all of its tiles: finding an element costs more than multiplying it.
 // Rows and columns past the last are computed as the last one is and not stored.
+//
+// Padding is multiplied with the rest, as zeros, which makes NaN of an infinite weight. A sum that is NaN is therefore
+// added up again without it, where eager leaves padding out.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/convolution_nodes.h"
 #include "lowering/schedule/products/cpu_product.h"
 #include "lowering/schedule/products/products.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 
@@ -87,6 +92,8 @@ private:
         multiply(tile_, packed_a_, {block_depth, 1}, packed_b_, depth, sums_, i_.multiply(tile, sums_of_tile));
       });
     });
+    if (leavesPaddingOut())
+      addAgainWithoutPadding(row, first_column, tiles);
     Value last_row = i_.smaller(i_.number(tile_.rows), i_.subtract(m_, row));
     loop(zero, last_row, 1, [&](Value r) {
       bindRow(i_.add(row, r));
@@ -100,6 +107,60 @@ private:
           image_.nodes.store(narrowed(withBias(load(sums_, i_.add(at, c), run), image_.nodes)));
         });
       });
+    });
+  }
+
+  // Eager's library does, and its transposed convolutions; its forward ones of doubles multiply a matrix with the
+  // zeros.
+  bool leavesPaddingOut() {
+    const bool multiplied = image_.op.getKind() == "forward" && element_.isF64();
+    return isa<FloatType>(type_) && !image_.of_weights && !multiplied && image_.mayPad();
+  }
+
+  Value isNaN(Value number) { return arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNO, number, number); }
+
+  // As many rounds as `count` where `condition` holds, else none.
+  void loopIf(Value condition, Value count, llvm::function_ref<void(Value)> body) {
+    loop(i_.number(0), arith::SelectOp::create(b_, loc_, condition, count, i_.number(0)), 1, body);
+  }
+
+  // Sums of which none is NaN cost one addition of vectors each: zero times a sum is NaN where that is (or infinite).
+  void addAgainWithoutPadding(Value row, Value first_column, Value tiles) {
+    const int64_t columns = tile_.columns(), all = tile_.rows * columns * tiles_;
+    Value nothing = constantOfType(b_, loc_, b_.getZeroAttr(type_), unsigned(tile_.lanes));
+    e_.toInnermost();
+    auto walk = e_.openLoop(i_.number(0), i_.number(all), i_.number(tile_.lanes), {nothing});
+    Value sums = load(sums_, walk.index(), tile_.lanes);
+    Value found = math::FmaOp::create(b_, loc_, sums, nothing, walk.carried()[0]);
+    Value total = e_.closeLoop(walk, {found})[0];
+    e_.toInnermost();
+    if (tile_.lanes > 1) {
+      Value lanes = total;
+      total = vector::ExtractOp::create(b_, loc_, lanes, 0);
+      for (int64_t lane = 1; lane < tile_.lanes; ++lane)
+        total = arith::AddFOp::create(b_, loc_, total, vector::ExtractOp::create(b_, loc_, lanes, lane));
+    }
+    Value rows = i_.smaller(i_.number(tile_.rows), i_.subtract(m_, row));
+    loopIf(isNaN(total), rows, [&](Value r) {
+      loop(i_.number(0), i_.smaller(i_.multiply(tiles, columns), i_.subtract(n_, first_column)), 1, [&](Value c) {
+        Value in_tile = i_.modulo(c, i_.number(columns));
+        Value at = i_.add(i_.multiply(i_.divide(c, i_.number(columns)), tile_.rows * columns),
+                          i_.add(i_.multiply(r, columns), in_tile));
+        addAgain(at, i_.add(row, r), i_.add(first_column, c));
+      });
+    });
+  }
+
+  void addAgain(Value at, Value row, Value column) {
+    Value none = constantOfType(b_, loc_, b_.getZeroAttr(type_), 1), before = load(sums_, at, 1), again = isNaN(before);
+    store(sums_, at, arith::SelectOp::create(b_, loc_, again, none, before));
+    loopIf(again, k_, [&](Value k) {
+      Value inside, channel = channels_are_columns_ ? column : row;
+      Value pixel = widened(image_.loadPatch(k, channels_are_columns_ ? row : column, 1, &inside));
+      Value weight = widened(image_.loadWeight(channel, k, image_.channelOfPatch(), 1));
+      Value sum = load(sums_, at, 1);
+      Value more = math::FmaOp::create(b_, loc_, pixel, weight, sum);
+      store(sums_, at, arith::SelectOp::create(b_, loc_, inside, more, sum));
     });
   }
 
