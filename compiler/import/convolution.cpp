@@ -91,8 +91,6 @@ Values emitConvolution(Op& op) {
   checkOperands(op, operands);
   const bool transposed = op.boolean("transposed"), padded = !transposed && hasSymbolicPadding(op);
   Geometry geometry = geometryOf(op, rankOf(input) - 2, transposed, padded);
-  if (transposed && op.element().isUnsignedInteger(8))
-    op.refuseType(op.element());
   if (padded)
     input = inputPadded(op, input);
   return {convolve(op, geometry.transposed ? "transposed" : "forward", input, weight, bias, geometry, op.resultType())};

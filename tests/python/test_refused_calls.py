@@ -213,7 +213,6 @@ OF_TYPES: list[tuple[str, tuple[torch.dtype, ...], Function]] = [
     ("nansum", (torch.complex64,), torch.nansum),
     ("aminmax", (torch.complex64,), lambda x: tuple(torch.aminmax(x))),
     ("bilinear", WHOLE, lambda x: F.bilinear(_square(x), _square(x), x.reshape(1, 2, 2))),
-    ("conv_transpose2d", (torch.uint8, torch.int64), lambda x: F.conv_transpose2d(_image(x, 2), _image(x, 2))),
     ("glu", (torch.complex64,), lambda x: F.glu(x, 0)),
     ("huber_loss", (torch.complex64,), lambda x: F.huber_loss(x, x)),
     ("mse_loss", (torch.complex64,), lambda x: F.mse_loss(x, x)),
