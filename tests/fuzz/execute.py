@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,10 +44,20 @@ def function_of(program: Program, wrap: Callable[..., Any] | None = None) -> Cal
 
 
 def eager(
-    program: Program, wrap: Callable[..., Any] | None = None, change: Callable[..., Any] | None = None
+    program: Program,
+    wrap: Callable[..., Any] | None = None,
+    change: Callable[..., Any] | None = None,
+    mode: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> list[Outcome]:
-    """``wrap`` sees every step's result, ``change`` the inputs: how the comparison disturbs a program."""
-    return [_call(program, sizes, function_of(program, wrap), change) for sizes in program.sizes]
+    """``wrap`` sees every step's result, ``change`` the inputs, and steps (not the making of inputs) run under ``mode``: how the
+    comparison disturbs a program."""
+    function = function_of(program, wrap)
+
+    def run(*inputs: Any) -> Any:
+        with mode():
+            return function(*inputs)
+
+    return [_call(program, sizes, run, change) for sizes in program.sizes]
 
 
 def compiled(program: Program, backend: str = "zefuse") -> Compiled:

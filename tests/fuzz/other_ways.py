@@ -41,7 +41,7 @@ class _NansOfSign(TorchFunctionMode):
         if type(result) is not Tensor or result.is_nested or not result.is_floating_point() or name in _MOVES:
             return result
         written = name.endswith("_") and not name.endswith("__")
-        if 0 in result.stride() or (result._is_view() and not written):
+        if 0 in result.stride() or result.is_neg() or (result._is_view() and not written):
             return result
         with torch.no_grad(), torch._C.DisableTorchFunction():
             data = result.data

@@ -248,6 +248,14 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         (1,),
         5,
     ),
+    "the sign of a NaN beside an input that is negated when it is read": (
+        ["torch._neg_view(torch.tensor([0.5, -2.0])).detach().requires_grad_()"],
+        ["torch.pow({0}, {0})", "{0}.view(torch.int32)"],
+        (0,),
+        2143289344,
+        (1,),
+        7,
+    ),
     "padding times NaN": (
         ["torch.randn(2, 4, 5, 5)", "torch.full((4, 1, 1, 1), torch.nan)"],
         ["F.conv2d(x0, x1, stride=2, padding=1, groups=4)", "torch.nan_to_num({0}, 1.0)"],
@@ -274,6 +282,19 @@ def test_what_other_ways_give_is_undetermined(name: str) -> None:
     assert differences(program, expected, ours) == []
     ours[0].outputs[0][determined] = wrong
     assert {each.kind for each in differences(program, expected, ours)} - {"input value"} == {"value"}
+
+
+def test_the_sign_of_an_inputs_nan_is_determined() -> None:
+    program = Program(
+        COLUMNS[0].name,
+        [{}],
+        [Input("x0", "torch.tensor([-torch.nan, torch.nan])")],
+        [Step("v0", "{0}.view(torch.int32)", ["x0"])],
+        ["v0"],
+    )
+    expected, ours = eager(program), eager(program)
+    ours[0].outputs = [ours[0].outputs[0].flip(0)]
+    assert "value" in [each.kind for each in differences(program, expected, ours)]
 
 
 def test_what_eagers_kernels_of_attention_disagree_on_is_undetermined() -> None:
