@@ -480,11 +480,14 @@ def _is_number(node: Node) -> bool:
 
 
 def _bytes(node: Node) -> int:
-    """Of symbolic sizes as they were when it was traced."""
+    """Of symbolic sizes as they were when it was traced; of those that data decide, a guess."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return 0
-    return torch.fx.experimental.symbolic_shapes.optimization_hint(value.numel(), 8192) * value.element_size()
+    count = value.numel()
+    if isinstance(count, torch.SymInt):
+        count = count.node.hint if isinstance(count.node.hint, int) else 8192
+    return count * value.element_size()
 
 
 def _symbols_of(value: Any) -> Iterator[Any]:
