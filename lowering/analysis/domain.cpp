@@ -289,9 +289,44 @@ private:
     return true;
   }
 
+  // Of a vector that crosses from one piece into the next, what is computed of a piece is computed at indices inside of
+  // it, where no product's sums lie (Evaluator::pieceOfEachLane). The sums themselves are there in all lanes.
+  bool computesPieceOfProduct(Domain& domain) {
+    bool found = false;
+    auto reads_product = [&](Node node) {
+      llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+      walkNodes(domain.space, node, seen, graph_, [&](Node each) {
+        found |= isProduct(each.value.getDefiningOp());
+        return !found;
+      });
+    };
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    for (const DomainOutput& output : domain.outputs)
+      walkNodes(domain.space, output.node, seen, graph_, [&](Node node) {
+        auto concat = node.value.getDefiningOp<tensor::ConcatOp>();
+        if (!concat || graph_.is_input(node.value))
+          return !found;
+        for (const Piece& piece : piecesOf(concat)) {
+          Node source{piece.value, pieceIndices(domain.space, concat, piece, node.at)};
+          while (!graph_.is_input(source.value) && source.value.getDefiningOp<ViewOp>()) {
+            auto view = source.value.getDefiningOp<ViewOp>();
+            source = {view.getSource(), domain.space.apply(view.getMap(), source.at)};
+          }
+          if (!isProduct(source.value.getDefiningOp()))
+            reads_product(source);
+        }
+        return !found;
+      });
+    return found;
+  }
+
   bool checkProduct(Domain& domain) {
     if (!domain.product)
       return true;
+    if (computesPieceOfProduct(domain)) {
+      refuse(domain.product->op, "a product's result is computed with in one piece of a concatenation");
+      return false;
+    }
     refusal_ = whyNotBound(domain);
     return refusal_.reason.empty();
   }

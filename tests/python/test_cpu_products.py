@@ -103,6 +103,20 @@ def test_operands_are_read_before_they_are_overwritten() -> None:
     assert torch.equal(x, expected)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_part_of_a_product_is_overwritten(dynamic: bool) -> None:
+    """By what is computed of it: where vectors cross the part's border, no sums are at hand."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        product = x @ y
+        return product.sin(), product.tensor_split(3, -1)[1].sub_(2)
+
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    for size in (6, 18):
+        x, y = torch.randn(size, 1, dtype=torch.float64), torch.randn(1, size, dtype=torch.float64)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+
+
 def test_equal_products_stay_apart() -> None:
     """No batch, and not side by side: neither has a schedule."""
 

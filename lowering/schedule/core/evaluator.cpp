@@ -239,7 +239,7 @@ Evaluator::Placed Evaluator::emitUncached(Node node) {
   });
   if (failed())
     return {};
-  if (!fine)
+  if (!fine || (operands.empty() && isa<RankedTensorType>(node.value.getType())))
     return fail(op, op->getName().getStringRef() + " has no place in a kernel");
   if (isa<RankedTensorType>(node.value.getType()))
     return operands[0];  // generic, fill, view: the value of what it passes on
