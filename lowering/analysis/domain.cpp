@@ -223,7 +223,7 @@ private:
         fine &= noteProduct(domain, node);
       if (isa_and_nonnull<tensor::ConcatOp, PadOp>(op)) {
         if (Operation* reduction = reductionAlong(domain, node)) {
-          refuse(reduction, "a concatenation or padding takes this reduction's results for some rows only");
+          refuse(reduction, "a concatenation or padding takes this reduction's or scan's results for some rows only");
           fine = false;
         }
       }
@@ -341,9 +341,9 @@ private:
     return true;
   }
 
-  // A reduction that a piece of the concatenation (or what is padded) needs at indices that depend on where in it they
-  // lie. A row computes its instances before it is known which piece it takes, and outside of its own piece such an
-  // instance has no rows to read.
+  // A reduction or scan that a piece of the concatenation (or what is padded) needs at indices that depend on where in
+  // it they lie. A row computes its instances and scans before it is known which piece it takes, and outside of its own
+  // piece there are no rows to read.
   Operation* reductionAlong(Domain& domain, Node pieces) {
     Dims along;
     if (auto concat = pieces.value.getDefiningOp<tensor::ConcatOp>())
@@ -356,7 +356,7 @@ private:
     forEachOperand(domain.space, pieces, [&](Node piece) {
       walkNodes(domain.space, piece, seen, graph_, [&](Node node) {
         Operation* op = graph_.is_input(node.value) ? nullptr : node.value.getDefiningOp();
-        if (!isReduction(op))
+        if (!isReduction(op) && !isa_and_nonnull<ScanOp>(op))
           return true;
         if (domain.space.dimsOf(node.at).anyCommon(along))
           found = op;

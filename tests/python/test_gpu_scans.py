@@ -69,3 +69,17 @@ def test_rows_of_any_length() -> None:
     for length in (70, 2048, 3333, 2):
         x = torch.randn(3, length)
         near(compiled(x), x.cumsum(-1), x.dtype)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+def test_a_scan_that_is_padded(device: str) -> None:
+    """A scan computes its rows before it is known which are in the padding, where there is nothing to read."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.logcumsumexp(x, 0)
+        return torch.nn.functional.avg_pool1d(torch.nn.functional.interpolate(y, scale_factor=2), 2, padding=1)
+
+    for sizes in ((2, 1, 4), (3, 5, 33)):
+        x = torch.randn(sizes)
+        result = torch.compile(function, backend="zefuse", dynamic=False, options={"device": device})(x)
+        torch.testing.assert_close(result, function(x), rtol=1e-4, atol=1e-5)
