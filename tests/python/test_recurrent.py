@@ -90,6 +90,37 @@ def test_read_by_a_convolution(kind: str) -> None:
     compare(Read(), (torch.randn(7, 16, 9),), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["gru", "tanh", "relu"])  # eager refuses it after an LSTM
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_write_into_the_output_before_backward(kind: str, inside: bool) -> None:
+    """The steps' derivative reads their results, which are not to be the caller's tensor."""
+    torch.manual_seed(0)
+    layer, x = KINDS[kind](4, 5), torch.randn(3, 6, 4)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = layer(x)[0]
+        return out.mul_(2) if inside else out
+
+    found = []
+    for function in (run, torch.compile(run, backend="zefuse")):
+        out = function(x)
+        if not inside:
+            out.mul_(2)
+        found.append(torch.autograd.grad(out.square().sum(), list(layer.parameters())))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_one_row_of_input_for_all_states_is_torchs_own() -> None:
+    """The operator takes as many rows of both."""
+    layer, x, state = nn.RNN(4, 5), torch.randn(3, 1, 4), torch.randn(1, 6, 5)
+
+    def run(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        weights = [weight.detach() for weight in layer.parameters()]
+        return torch.rnn_tanh(x, state, weights, True, 1, 0.0, False, False, False)[0]
+
+    torch.testing.assert_close(torch.compile(run, backend="zefuse")(x, state), run(x, state))
+
+
 def test_steps_are_one_call_however_many() -> None:
     """Unrolled, each step would be a product and a kernel."""
     torch.manual_seed(0)

@@ -202,6 +202,8 @@ class Layer:
             return "no steps"
         if hidden.shape[-1] != params[1].shape[-1]:
             return "a hidden state of other units than the weights"
+        if packed is None and hidden.shape[1] != input.shape[0 if taken.batch_first else 1]:
+            return "a hidden state of other rows than the input"  # torch repeats one row for all
         return None
 
 
@@ -242,6 +244,9 @@ def _stack(kind: str, args: _Arguments, *, narrow: bool) -> tuple[Tensor, ...]:
         x = x.to(dtype)  # as eager hands it from layer to layer
         if args.dropout != 0 and args.train and layer + 1 < args.layers:
             x = functional.dropout(x, args.dropout, training=True)
+    if x is output and x.requires_grad:
+        # The operator's derivative reads what it gave, and a caller may write into what the layer gives, as in eager.
+        x = x.clone()
     # Between layers steps come first, so that the result lies in memory as eager's does.
     results = [x.transpose(0, 1) if args.batch_first else x, torch.stack(last_hidden).to(dtype)]
     if kind == "lstm":
