@@ -71,3 +71,14 @@ def test_composites_train(name: str) -> None:
         results.append([*values, x.grad])
     torch.testing.assert_close(results[1], results[0])
     assert [each.stride() for each in results[1]] == [each.stride() for each in results[0]]
+
+
+@pytest.mark.parametrize("exponent", [True, False])
+def test_a_bool_to_the_power_of_a_bool_is_one(exponent: bool) -> None:
+    """torch's shape rule says an integer."""
+    x, integers = torch.tensor([True, False]), torch.tensor([3, 0])
+
+    def function(x: torch.Tensor, integers: torch.Tensor) -> Any:
+        return torch.pow(x, exponent), torch.pow(x, int(exponent)), torch.pow(x, exponent).copy_(integers)
+
+    torch.testing.assert_close(torch.compile(function, backend="zefuse")(x, integers), function(x, integers))

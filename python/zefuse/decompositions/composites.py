@@ -160,6 +160,13 @@ def nan_to_num(
     return torch._refs.nan_to_num(self, nan, posinf, neginf)
 
 
+def power(self: torch.Tensor, exponent: Any) -> Any:
+    """Of bools to a bool: bools, of which torch's shape rule makes integers."""
+    if self.dtype != torch.bool or not isinstance(exponent, bool):
+        return NotImplemented
+    return self.clone() if exponent else torch.ones_like(self)
+
+
 def vector_norm(
     self: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
@@ -240,6 +247,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.nan_to_num.default: nan_to_num,
+        aten.pow.Tensor_Scalar: power,
         aten.put.default: put,
         aten.replication_pad1d_backward.default: replication_pad_backward,
         aten.replication_pad2d_backward.default: replication_pad_backward,
