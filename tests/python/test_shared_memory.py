@@ -407,6 +407,25 @@ def test_an_error_is_looked_for_beside_an_input_that_is_passed_twice() -> None:
     torch.testing.assert_close(x, expected)
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_output_keeps_its_sizes_where_an_inputs_change(grad: bool) -> None:
+    """Turned twice it is the input as it was, whose own sizes AOTAutograd changes after the call."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.t_().t(), y * 2
+
+    def made() -> list[torch.Tensor]:
+        return [torch.arange(6.0).view(2, 3), torch.ones(3, requires_grad=grad)]
+
+    from zefuse.backend import zefuse as backend
+
+    compiled = backend(torch.fx.symbolic_trace(function), made())  # Dynamo leaves such a graph to eager
+    theirs, ours = made(), made()
+    expected, actual = function(*theirs), compiled(*ours)
+    torch.testing.assert_close([*actual, *ours], [*expected, *theirs])
+    assert actual[0].data_ptr() == ours[0].data_ptr()
+
+
 def test_what_is_found_out_about_the_size_of_a_base_is_guarded() -> None:
     """The second call is compiled for one element in the median, the third has several."""
 

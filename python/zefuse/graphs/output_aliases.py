@@ -65,6 +65,23 @@ def note(gm: torch.fx.GraphModule) -> None:
         gm.graph.output_node().meta[ALIASES] = aliases
 
 
+def apart(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """``compiled``, whose outputs are no input's own tensor where an input's sizes change (``x.t_()``): AOTAutograd changes them after
+    the call, and the sizes of an output that is all of the input (``x.t().t()``) with them."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return compiled
+    if not any(info.mutates_metadata for info in context.fw_metadata.input_info):
+        return compiled
+
+    def run(args: list[Any]) -> Any:
+        inputs = {id(arg): arg for arg in args}  # which the call takes out of its list
+        return [each.view_as(each) if id(each) in inputs else each for each in compiled(args)]
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
 def by_views(gm: torch.fx.GraphModule, compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """``compiled``, a forward graph, with those outputs that are views of inputs whose elements overlap."""
     output = gm.graph.output_node()
