@@ -12,7 +12,8 @@ namespace zefuse {
 std::string outOfBounds(int64_t dim, mlir::AffineExpr size);
 
 // Refuses a source that is not known to have the sizes of the part of a tensor that it replaces: eager raises where it
-// has others, torch's shape rule lets it pass, and a kernel would write outside of the result. A null size is not known.
+// has others, torch's shape rule lets it pass, and a kernel would write outside of the result. A null size is not
+// known.
 void requireSizesOfPart(Op& op, mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> part);
 
 }  // namespace zefuse

@@ -41,9 +41,10 @@ SCATTER = [
         for include in (True, False)
     ),
     Case("scatter_reduce_integers", lambda x, i, y: (x.scatter_reduce(0, i, y, "amax"), x.scatter_reduce(0, i, y, "prod")), [S, indices(6, 6, 8), S], (torch.int64, torch.int32, torch.int8)),
-    Case("slice_scatter_ones", lambda x: torch.ones_like(x).new_zeros(6, 20).slice_scatter(torch.ones_like(x), 0, 1, 4), [(3, 20)], BOTH),
-    Case("slice_scatter_step", lambda x, y: x.slice_scatter(y, 1, 1, 7, 2), [S, (6, 3)], BOTH),
-    Case("slice_scatter", lambda x, y: x.slice_scatter(y, 0, 1, 4) + 1, [S, (3, 8)], BOTH),
+    # Of symbolic sizes nobody knows whether the source fits: test_refused_calls.py.
+    Case("slice_scatter_ones", lambda x: torch.ones_like(x).new_zeros(6, 20).slice_scatter(torch.ones_like(x), 0, 1, 4), [(3, 20)], BOTH, dynamic=False),
+    Case("slice_scatter_step", lambda x, y: x.slice_scatter(y, 1, 1, 7, 2), [S, (6, 3)], BOTH, dynamic=False),
+    Case("slice_scatter", lambda x, y: x.slice_scatter(y, 0, 1, 4) + 1, [S, (3, 8)], BOTH, dynamic=False),
     Case("select_scatter", lambda x, y: x.select_scatter(y, 1, -2), [S, (6,)], BOTH),
     Case("diagonal_scatter", lambda x, y: x.diagonal_scatter(y, 1), [S, (6,)], BOTH, dynamic=False),
     Case("as_strided_scatter", lambda x, y: x.as_strided_scatter(y, (3, 2), (8, 1), 1), [S, (3, 2)], BOTH, dynamic=False),

@@ -75,7 +75,7 @@ def apart(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         return compiled
 
     def run(args: list[Any]) -> Any:
-        inputs = {id(arg): arg for arg in args}  # which the call takes out of its list
+        inputs = {id(arg): arg for arg in args if isinstance(arg, torch.Tensor)}  # which the call takes out of its list
         return [each.view_as(each) if id(each) in inputs else each for each in compiled(args)]
 
     run._boxed_call = True  # type: ignore[attr-defined]
