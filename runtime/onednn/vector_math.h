@@ -43,14 +43,15 @@ template <int lanes> [[gnu::always_inline]] inline void exponential(typename Vec
   x = (x + 1.f) * power;
 }
 
-// 1 / (1 + e^-x), within 3 ulp where the result is a normal number.
+// 1 / (1 + e^-x), within 3 ulp where the result is a normal number. 0 where e^-x is beyond f32, as in eager: times an
+// infinity that is NaN.
 template <int lanes> [[gnu::always_inline]] inline void sigmoid(typename VectorOf<lanes>::Float& x) {
   using Float = typename VectorOf<lanes>::Float;
-  const Float most = Float{} + 87.f;
+  const Float most = Float{} + 87.f, none = Float{} - 88.73f, zero = Float{};
   Float e = -x;
   e = e > most ? most : e;
   exponential<lanes>(e);
-  x = 1.f / (1.f + e);
+  x = x < none ? zero : 1.f / (1.f + e);
 }
 
 // Within 3 ulp: (e^2x - 1) / (e^2x + 1), whose upper part is summed so that nothing cancels near zero. NaN stays.

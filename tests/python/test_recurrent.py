@@ -110,6 +110,19 @@ def test_a_write_into_the_output_before_backward(kind: str, inside: bool) -> Non
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_gate_that_is_shut_is_zero(kind: str, dtype: torch.dtype) -> None:
+    """Behind a bias of -infinity: times an infinity that is NaN, and not the infinity."""
+    torch.manual_seed(0)
+    layer, x = KINDS[kind](4, 20).to(dtype), torch.randn(3, 6, 4).to(dtype)
+    for each in (layer.bias_hh_l0, layer.bias_ih_l0):
+        each.data[::4] = -torch.inf  # of all gates of a unit
+    with torch.no_grad():
+        expected, actual = layer(x), torch.compile(layer, backend="zefuse")(x)
+    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
 def test_one_row_of_input_for_all_states_is_torchs_own() -> None:
     """The operator takes as many rows of both."""
     layer, x, state = nn.RNN(4, 5), torch.randn(3, 1, 4), torch.randn(1, 6, 5)
