@@ -28,6 +28,15 @@ static thread_local size_t walked = 0;
 
 size_t nodesWalked() { return walked; }
 
+Node behindViews(const IndexSpace& space, const KernelGraph& graph, Node node) {
+  while (!graph.is_input(node.value))
+    if (auto view = node.value.getDefiningOp<ViewOp>())
+      node = {view.getSource(), space.apply(view.getMap(), node.at)};
+    else
+      break;
+  return node;
+}
+
 void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, AffineMap>>& seen,
                const KernelGraph& graph, llvm::function_ref<bool(Node)> visit) {
   SmallVector<Node> stack{root};
@@ -307,11 +316,8 @@ private:
         if (!concat || graph_.is_input(node.value))
           return !found;
         for (const Piece& piece : piecesOf(concat)) {
-          Node source{piece.value, pieceIndices(domain.space, concat, piece, node.at)};
-          while (!graph_.is_input(source.value) && source.value.getDefiningOp<ViewOp>()) {
-            auto view = source.value.getDefiningOp<ViewOp>();
-            source = {view.getSource(), domain.space.apply(view.getMap(), source.at)};
-          }
+          const Node source =
+              behindViews(domain.space, graph_, {piece.value, pieceIndices(domain.space, concat, piece, node.at)});
           if (!isProduct(source.value.getDefiningOp()))
             reads_product(source);
         }

@@ -123,6 +123,8 @@ std::unique_ptr<Domain> analyseSort(SortOp op, const KernelGraph& graph, Refusal
 // visit returns false; does not enter reductions.
 void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<mlir::Value, mlir::AffineMap>>& seen,
                const KernelGraph& graph, llvm::function_ref<bool(Node)> visit);
+// What a node is through views of it, up to an input.
+Node behindViews(const IndexSpace& space, const KernelGraph& graph, Node node);
 // How many nodes this thread's walks have visited: the cost of an analysis, which tests hold to the kernel's size.
 size_t nodesWalked();
 // Why `op` ("a sort"), which takes its operands element by element, cannot share a kernel with what computes `roots`;

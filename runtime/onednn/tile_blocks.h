@@ -2,6 +2,7 @@
 // them. For processors with tiles alone (amx_tiles.h, tilesAvailable).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <immintrin.h>
 
@@ -16,6 +17,17 @@ constexpr int64_t tile_block = 32;  // two tiles of sums high and wide: each fac
 constexpr float log2_e = 1.44269504f;
 
 inline int64_t toBlocks(int64_t count) { return (count + tile_block - 1) / tile_block * tile_block; }
+
+// Hands out scratch memory part by part; with none it counts the bytes.
+struct ScratchParts {
+  void* scratch;
+  size_t bytes = 0;
+
+  template <typename T> void operator()(T*& part, int64_t count) {
+    part = reinterpret_cast<T*>(static_cast<std::byte*>(scratch) + bytes);
+    bytes += size_t(count) * sizeof(T);
+  }
+};
 
 enum class Sums : uint8_t { fresh, added };
 
@@ -78,7 +90,7 @@ ZEFUSE_TILES inline __m512 powerOfTwo(__m512 x) {
   return _mm512_scalef_ps(p, whole);
 }
 
-// Two rows of a right side side by side: 16 columns, those of `columns` read.
+// 16 columns of two rows of a right side, side by side.
 ZEFUSE_TILES inline __m512i interleaved(__m256i even, __m256i odd) {
   return _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
 }

@@ -22,17 +22,13 @@ struct Parts {
   Parts(const TiledAttention& a, void* scratch)
       : rows(toBlocks(a.rows)), keys(toBlocks(a.keys)), depth(toBlocks(a.depth)), width(toBlocks(a.width)),
         score_row(keys + 16) {
-    auto* next = static_cast<std::byte*>(scratch);
-    auto take = [&]<typename T>(T*& part, int64_t count) {
-      part = reinterpret_cast<T*>(next);
-      next += size_t(count) * sizeof(T);
-    };
+    ScratchParts take{scratch};
     take(key, keys * depth);
     take(value, keys * width);
     take(query, rows * depth);
     take(scores, rows * score_row);
     take(out, rows * width);
-    bytes = size_t(next - static_cast<std::byte*>(scratch));
+    bytes = take.bytes;
   }
 };
 

@@ -20,17 +20,13 @@ struct Layout {
   __bf16 *weights, *of_scores;                     // [keys, rows], left
   __bf16* of_scores_right;                         // with the keys as their depth
   float *scores, *of_weights;                      // a block
-  float *log_sums, *row_sums;                      // in powers of two; of no key: infinite
+  float *log_sums, *row_sums;                      // the first in powers of two
   float *of_key, *of_value, *of_query;             // [keys, depth], [keys, width], [depth, rows]
   size_t bytes;
 
   Layout(const TiledAttentionGradient& a, void* scratch)
       : rows(toBlocks(a.rows)), keys(toBlocks(a.keys)), depth(toBlocks(a.depth)), width(toBlocks(a.width)) {
-    auto* next = static_cast<std::byte*>(scratch);
-    auto take = [&]<typename T>(T*& part, int64_t count) {
-      part = reinterpret_cast<T*>(next);
-      next += size_t(count) * sizeof(T);
-    };
+    ScratchParts take{scratch};
     take(key, keys * depth);
     take(value, keys * width);
     take(key_transposed, depth * keys);
@@ -48,7 +44,7 @@ struct Layout {
     take(of_key, keys * depth);
     take(of_value, keys * width);
     take(of_query, depth * rows);
-    bytes = size_t(next - static_cast<std::byte*>(scratch));
+    bytes = take.bytes;
   }
 };
 

@@ -166,7 +166,6 @@ private:
   bool lanesShareAPiece(mlir::AffineExpr along, llvm::ArrayRef<Piece> pieces);
   mlir::Value pieceOfAllLanes(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
   mlir::Value pieceOfEachLane(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
-  Node behindViews(Node node) const;
   bool isEmitted(Node node) const;  // where the next operation is inserted, its value is known
   class PadEmitter;
   Placed emitPad(PadOp op, mlir::AffineMap at);

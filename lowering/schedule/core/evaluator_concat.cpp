@@ -8,15 +8,6 @@ using namespace mlir;
 
 namespace zefuse {
 
-Node Evaluator::behindViews(Node node) const {
-  while (!graph_.is_input(node.value))
-    if (auto view = node.value.getDefiningOp<ViewOp>())
-      node = {view.getSource(), space_.apply(view.getMap(), node.at)};
-    else
-      break;
-  return node;
-}
-
 bool Evaluator::isEmitted(Node node) const {
   return llvm::any_of(scopes_, [&](const Scope& scope) { return scope.values.contains({node.value, node.at}); });
 }
@@ -29,7 +20,7 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
   // What part of a tensor is written over (slice_scatter) is read at this same index in every branch: once, before
   // them. In each, the code of several such writes, one into the result of the other, would double with every one.
   for (const Piece& piece : pieces)
-    if (Node whole = behindViews({piece.value, pieceIndices(space_, op, piece, at)});
+    if (Node whole = behindViews(space_, graph_, {piece.value, pieceIndices(space_, op, piece, at)});
         whole.at == at && shapeOf(cast<RankedTensorType>(whole.value.getType())) == shapeOf(op.getResultType())) {
       emit(whole);
       if (failed())
@@ -108,7 +99,8 @@ Value Evaluator::pieceOfEachLane(tensor::ConcatOp op, ArrayRef<Piece> pieces, Af
     Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
     Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
     AffineMap exact = pieceIndices(space_, op, piece, at);
-    if (Node whole = behindViews({piece.value, exact}); isEmitted(whole)) {  // so it exists in all lanes
+    if (Node whole = behindViews(space_, graph_, {piece.value, exact});
+        isEmitted(whole)) {  // so it exists in all lanes
       select(evaluate(whole), offset, size);
       continue;
     }
