@@ -89,14 +89,14 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ),
     (
         """
-                aminmax binary_cross_entropy glu huber_loss index_reduce kthvalue median mode mse_loss nanmedian nansum
+        aminmax binary_cross_entropy glu huber_loss index_reduce kthvalue median mode mse_loss nanmedian nansum
         nll_loss_forward nll_loss2d_forward smooth_l1_loss special_xlog1py xlogy
         """,
         _of(lambda dtype: dtype.is_complex),
     ),
     (
         """
-                addmv dot vdot kthvalue linalg_cross median nanmedian mv mvlgamma _trilinear trace index_reduce reflection_pad1d
+        addmv dot vdot kthvalue linalg_cross median nanmedian mv mvlgamma _trilinear trace index_reduce reflection_pad1d
         reflection_pad2d reflection_pad3d
         """,
         _of(lambda dtype: dtype == torch.bool),

@@ -165,20 +165,17 @@ def views_stride_ones_as_eager() -> None:
         if rule is None or torch.empty(1, 4, 2).transpose(1, 2).view(1, 2, 2, 2).stride(0) == 2:
             return
 
+    def is_one(size: Any) -> bool:
+        return isinstance(size, int) and size == 1
+
     def by_neighbours(fake_mode: Any, func: Any, a: Any, *shape: Any, **rest: Any) -> Any:
         sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape)
-        ones = [dim for dim, size in enumerate(sizes) if isinstance(size, int) and size == 1]
+        ones = [dim for dim, size in enumerate(sizes) if is_one(size)]
         if not ones or len(ones) == len(sizes) or 0 in a.shape or torch._prims_common.is_contiguous_or_false(a):
             return rule(fake_mode, func, a, *shape, **rest)
         try:
-            rest_of_it = a.squeeze([dim for dim, size in enumerate(a.shape) if isinstance(size, int) and size == 1])
-            seen = rule(
-                fake_mode,
-                func,
-                rest_of_it,
-                [size for size in sizes if not (isinstance(size, int) and size == 1)],
-                **rest,
-            )
+            without = a.squeeze([dim for dim, size in enumerate(a.shape) if is_one(size)])
+            seen = rule(fake_mode, func, without, [size for size in sizes if not is_one(size)], **rest)
         except (ValueError, RuntimeError):
             return rule(fake_mode, func, a, *shape, **rest)  # says what does not fit, in the program's own sizes
         for dim in ones:
