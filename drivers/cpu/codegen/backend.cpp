@@ -2,9 +2,7 @@
 
 #include "drivers/spirv/spirv_module.h"
 
-#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/LegacyPassManager.h"
-#include "llvm/IR/PatternMatch.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
@@ -127,39 +125,6 @@ void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, 
   auto mpm =
       level == llvm::OptimizationLevel::O0 ? pb.buildO0DefaultPipeline(level) : pb.buildPerModuleDefaultPipeline(level);
   mpm.run(module, analyses.module);
-}
-
-void useMaxInstructions(llvm::Module& module) {
-  using namespace llvm::PatternMatch;
-  auto comparison = [](llvm::Value* v, llvm::Value* a, llvm::Value* b) {
-    auto* c = llvm::dyn_cast<llvm::FCmpInst>(v);
-    if (!c)
-      return false;
-    auto p = c->getPredicate();
-    bool strict = p == llvm::FCmpInst::FCMP_OGT || p == llvm::FCmpInst::FCMP_OLT;
-    return strict &&
-           ((c->getOperand(0) == a && c->getOperand(1) == b) || (c->getOperand(0) == b && c->getOperand(1) == a));
-  };
-  auto isNan = [](llvm::Value* v, llvm::Value* a) {
-    auto* c = llvm::dyn_cast<llvm::FCmpInst>(v);
-    return c && c->getPredicate() == llvm::FCmpInst::FCMP_UNO && c->getOperand(0) == a &&
-           (c->getOperand(1) == a || match(c->getOperand(1), m_NonNaN()));
-  };
-  for (llvm::Function& f : module)
-    for (llvm::Instruction& i : llvm::instructions(f)) {
-      auto* select = llvm::dyn_cast<llvm::SelectInst>(&i);
-      llvm::Value *x, *y;
-      if (!select || !match(select->getCondition(), m_LogicalOr(m_Value(x), m_Value(y))))
-        continue;
-      llvm::Value *a = select->getTrueValue(), *b = select->getFalseValue();
-      if (comparison(y, a, b))
-        std::swap(x, y);
-      if (!comparison(x, a, b) || !isNan(y, a))
-        continue;
-      llvm::IRBuilder<> builder(select);
-      select->setOperand(2, builder.CreateSelect(x, a, b));
-      select->setCondition(y);
-    }
 }
 
 std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target) {

@@ -21,10 +21,15 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target);
 
 // `many_kernels`: work-item loops are not vectorised by LLVM; a module of hundreds of kernels would take minutes.
 void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, bool many_kernels);
-// After optimize, which would undo it: NaN-propagating maxima and minima, select(a > b or a is NaN, a, b), take their
-// comparison from one max or min instruction.
-void useMaxInstructions(llvm::Module& module);
 std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target);
+
+// selection_rewrites.cpp, all after optimize, which would undo them.
+// NaN-propagating maxima and minima, select(a > b or a is NaN, a, b), take their comparison from one max or min
+// instruction.
+void useMaxInstructions(llvm::Module& module);
+// Integers are added up to one number in a tree whose vectors keep their width. LLVM 22 puts vpdpbusd or vpsadbw in the
+// place of one that becomes narrower, and then leaves out those of the instruction's sums beyond the first.
+void addUpInOneWidth(llvm::Module& module);
 
 // libraries.cpp: defines the zf_* math and image functions that the module calls.
 void linkLibraries(llvm::Module& module, IsaLevel isa);

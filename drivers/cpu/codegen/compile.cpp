@@ -77,6 +77,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   setTargetAttributes(module, options.isa);
   optimize(module, *target, options.opt_level, reader.kernels.size() > kManyKernels);
   useMaxInstructions(module);
+  addUpInOneWidth(module);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
     throw spirv::CompileError("LLVM: " + diagnostics);

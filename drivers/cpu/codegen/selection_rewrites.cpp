@@ -1,0 +1,101 @@
+// Rewrites between optimize, which would undo them, and instruction selection.
+#include "drivers/cpu/codegen/backend.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/PatternMatch.h"
+
+namespace zefuse::cpu {
+namespace {
+
+unsigned lanesOf(const llvm::Value* vector) {
+  return llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements();
+}
+
+// The vector whose lanes from `first` on are v's first `count`; null if v is no such shuffle.
+llvm::Value* sourceOfLanes(llvm::Value* v, unsigned first, unsigned count) {
+  auto* shuffle = llvm::dyn_cast<llvm::ShuffleVectorInst>(v);
+  if (!shuffle)
+    return nullptr;
+  const llvm::ArrayRef<int> mask = shuffle->getShuffleMask().take_front(count);
+  for (auto [lane, from] : llvm::enumerate(mask))
+    if (from != static_cast<int>(first + lane))
+      return nullptr;
+  return shuffle->getOperand(0);
+}
+
+// What one step of a tree of additions adds up: the first `width` lanes of `sum` are sums of two of that vector's each.
+llvm::Value* addedUpInto(llvm::Value* sum, unsigned width) {
+  auto* add = llvm::dyn_cast<llvm::BinaryOperator>(sum);
+  if (!add || add->getOpcode() != llvm::Instruction::Add)
+    return nullptr;
+  for (unsigned side : {0, 1}) {
+    llvm::Value *low = add->getOperand(side), *high = sourceOfLanes(add->getOperand(1 - side), width, width);
+    if (high && high == (width < lanesOf(sum) ? low : sourceOfLanes(low, 0, width)))
+      return high;
+  }
+  return nullptr;
+}
+
+// The vector whose elements are added up in the first `width` lanes of `sum`, in a tree that becomes narrower on its
+// way; null if there is none.
+llvm::Value* addedUpByHalves(llvm::Value* sum, unsigned width) {
+  const unsigned narrowest = lanesOf(sum);
+  while (llvm::Value* wider = addedUpInto(sum, width)) {
+    sum = wider;
+    width *= 2;
+  }
+  return width == lanesOf(sum) && width > narrowest ? sum : nullptr;
+}
+
+}  // namespace
+
+void addUpInOneWidth(llvm::Module& module) {
+  using namespace llvm::PatternMatch;
+  for (llvm::Function& f : module)
+    for (llvm::Instruction& i : llvm::make_early_inc_range(llvm::instructions(f))) {
+      llvm::Value* sum = nullptr;
+      const bool lane = match(&i, m_ExtractElt(m_Value(sum), m_ZeroInt()));
+      if (!lane && !match(&i, m_Intrinsic<llvm::Intrinsic::vector_reduce_add>(m_Value(sum))))
+        continue;
+      if (llvm::Value* all = addedUpByHalves(sum, lane ? 1 : lanesOf(sum)))
+        i.replaceAllUsesWith(llvm::IRBuilder<>(&i).CreateAddReduce(all));
+    }
+}
+
+void useMaxInstructions(llvm::Module& module) {
+  using namespace llvm::PatternMatch;
+  auto comparison = [](llvm::Value* v, llvm::Value* a, llvm::Value* b) {
+    auto* c = llvm::dyn_cast<llvm::FCmpInst>(v);
+    if (!c)
+      return false;
+    auto p = c->getPredicate();
+    bool strict = p == llvm::FCmpInst::FCMP_OGT || p == llvm::FCmpInst::FCMP_OLT;
+    return strict &&
+           ((c->getOperand(0) == a && c->getOperand(1) == b) || (c->getOperand(0) == b && c->getOperand(1) == a));
+  };
+  auto isNan = [](llvm::Value* v, llvm::Value* a) {
+    auto* c = llvm::dyn_cast<llvm::FCmpInst>(v);
+    return c && c->getPredicate() == llvm::FCmpInst::FCMP_UNO && c->getOperand(0) == a &&
+           (c->getOperand(1) == a || match(c->getOperand(1), m_NonNaN()));
+  };
+  for (llvm::Function& f : module)
+    for (llvm::Instruction& i : llvm::instructions(f)) {
+      auto* select = llvm::dyn_cast<llvm::SelectInst>(&i);
+      llvm::Value *x, *y;
+      if (!select || !match(select->getCondition(), m_LogicalOr(m_Value(x), m_Value(y))))
+        continue;
+      llvm::Value *a = select->getTrueValue(), *b = select->getFalseValue();
+      if (comparison(y, a, b))
+        std::swap(x, y);
+      if (!comparison(x, a, b) || !isNan(y, a))
+        continue;
+      llvm::IRBuilder<> builder(select);
+      select->setOperand(2, builder.CreateSelect(x, a, b));
+      select->setCondition(y);
+    }
+}
+
+}  // namespace zefuse::cpu
