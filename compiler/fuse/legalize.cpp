@@ -200,7 +200,7 @@ std::optional<Reason> whyNot(Operation* op, const TargetDescription& target) {
     return whyNot(attention, target);
   if (auto gradient = dyn_cast<AttentionGradientOp>(op))
     return whyNot(gradient, target);
-  if ((op->hasAttr("zefuse.beyond_source") && !target.on_host) || (!target.native.f64 && computesInF64(op)))
+  if ((op->hasAttr("zefuse.only_on_host") && !target.on_host) || (!target.native.f64 && computesInF64(op)))
     return Reason();
   if (auto matmul = dyn_cast<MatmulOp>(op))
     return whyNot(matmul, target);
@@ -244,7 +244,7 @@ LogicalResult choose(AlternativesOp op, const TargetDescription& target) {
       auto note = dyn_cast_or_null<StringAttr>(inner.removeAttr("zefuse.note_of_refusal"));
       if (note && !refusal.empty())
         inner.setAttr("zefuse.note", StringAttr::get(op.getContext(), note.getValue() + ": " + refusal));
-      inner.removeAttr("zefuse.beyond_source");
+      inner.removeAttr("zefuse.only_on_host");
       if (auto aten = dyn_cast<AtenOp>(inner); aten && !refusal.empty())
         aten.setReason((aten.getOp() + ": " + refusal).str());
     }

@@ -185,22 +185,77 @@ Values emitAnyAll(Op& op, bool any) {
   return {finish(op, reduced, dims)};
 }
 
+enum class Spread : uint8_t { variance, deviation };
+
+// From the sum of squared deviations.
+Scalar spreadOf(Scalar squares, Scalar divisor, Spread spread) {
+  Scalar variance = squares / divisor;
+  return spread == Spread::deviation ? sqrt(variance) : variance;
+}
+
+// On the CPU eager sums squares in double precision, on GPUs in single. What is beyond single precision's range is
+// within it where deviations were multiplied by a power of two, so there are three sums of one pass, of which the first
+// that is neither infinite nor so small that it lost bits holds.
+constexpr double kShrink = 0x1p-70, kGrow = 0x1p+80, kLeastExact = 0x1p-96;
+// Beside deviations whose squares' sum is infinite those below are nothing; shrunk they would be subnormal, which
+// processors are slow at.
+constexpr double kLeastShrunk = 0x1p+30;
+
+Scalar shrunkSquare(Scalar deviation) {
+  Scalar shrunk = select(abs(deviation) > kLeastShrunk, deviation, deviation.constant(kLeastShrunk)) * kShrink;
+  return shrunk * shrunk;
+}
+
+Scalar grownSquare(Scalar deviation) {
+  Scalar grown = deviation * kGrow;
+  return grown * grown;
+}
+
+Value spreadOfAnySize(TensorBuilder& build, Value values, Value mean, AffineExpr count, ArrayRef<int64_t> dims,
+                      double correction, Spread spread) {
+  auto sum = [&](Scalar square(Scalar)) {
+    Operand spread_mean(mean, build.unreduced(rankOf(values), dims));
+    Value squares = mapSame(build, {values, spread_mean}, typeOf(values),
+                            [&](ArrayRef<Scalar> in) { return square(in[0] - in[1]); });
+    return build.reduce(squares, dims, ReductionKind::add);
+  };
+  Value squares = squaredDeviations(build, values, mean, dims), shrunk = sum(shrunkSquare), grown = sum(grownSquare);
+  return build.loop({squares, shrunk, grown}, typeOf(squares), [&](Body& body, ArrayRef<Scalar> in) {
+    Scalar divisor = body.size(count).to(in[0].type()) - correction;
+    divisor = maximum(divisor, divisor.constant(0));
+    Scalar infinite = in[0] == std::numeric_limits<double>::infinity(), small = in[0] < kLeastExact;
+    Scalar sum = select(infinite, in[1], select(small, in[2], in[0]));
+    Scalar unit = select(infinite, sum.constant(1 / kShrink), select(small, sum.constant(1 / kGrow), sum.constant(1)));
+    Scalar scaled = spreadOf(sum, divisor, spread) * unit;
+    return spread == Spread::deviation ? scaled : scaled * unit;
+  });
+}
+
 // Two passes, as accurate as eager's Welford: mean, then squared deviations over count - correction.
 struct Moments {
-  Value variance, mean;
+  Value spread, mean;
 };
-Moments moments(Op& op, ArrayRef<int64_t> dims, double correction) {
+Moments moments(Op& op, ArrayRef<int64_t> dims, double correction, Spread spread) {
   TensorBuilder& build = op.build;
   Value self = op.tensor("self");
   Value values = build.convert(self, fx::computeType(elementOf(self)));
   Value mean = meanOver(build, values, dims);
-  Value sum = squaredDeviations(build, values, mean, dims);
   AffineExpr count = countOf(build, values, dims);
-  Value variance = build.loop({sum}, typeOf(sum), [&](Body& body, ArrayRef<Scalar> in) {
-    Scalar divisor = body.size(count).to(in[0].type()) - correction;
-    return in[0] / maximum(divisor, divisor.constant(0));
-  });
-  return {variance, mean};
+  auto bySingleSum = [&]() -> Values {
+    Value sum = squaredDeviations(build, values, mean, dims);
+    return {build.loop({sum}, typeOf(sum), [&](Body& body, ArrayRef<Scalar> in) {
+      Scalar divisor = body.size(count).to(in[0].type()) - correction;
+      return spreadOf(in[0], maximum(divisor, divisor.constant(0)), spread);
+    })};
+  };
+  if (!elementOf(values).isF32() || elementOf(self).isF16())
+    return {bySingleSum()[0], mean};
+  auto ofAnySize = [&]() -> Values {
+    Value made = spreadOfAnySize(build, values, mean, count, dims, correction, spread);
+    made.getDefiningOp()->setDiscardableAttr("zefuse.only_on_host", build.b.getUnitAttr());
+    return {made};
+  };
+  return {op.alternatives({ofAnySize, bySingleSum})[0], mean};
 }
 
 double correctionOf(Op& op) {
@@ -209,15 +264,10 @@ double correctionOf(Op& op) {
   return op.isNone("correction") ? 1 : op.real("correction");
 }
 
-enum class Spread : uint8_t { variance, deviation };
 Values emitVariance(Op& op, Spread spread, bool with_mean) {
-  int64_t rank = rankOf(op.tensor("self"));
-  SmallVector<int64_t> dims = reducedDims(op, rank);
-  Moments made = moments(op, dims, correctionOf(op));
-  if (spread == Spread::deviation)
-    made.variance =
-        mapSame(op.build, {made.variance}, typeOf(made.variance), [](ArrayRef<Scalar> in) { return sqrt(in[0]); });
-  Values results = {finish(op, made.variance, dims)};
+  SmallVector<int64_t> dims = reducedDims(op, rankOf(op.tensor("self")));
+  Moments made = moments(op, dims, correctionOf(op), spread);
+  Values results = {finish(op, made.spread, dims)};
   if (with_mean)
     results.push_back(finish(op, made.mean, dims, 1));
   return results;

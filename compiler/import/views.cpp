@@ -234,7 +234,7 @@ Values emitAsStrided(Op& op) {
   Value view = op.build.view(memory.row, {linear}, sizes);
   // Sizes that only a call knows: on the CPU the rest of an input's storage is there to be read.
   if (auto made = memory.whole || (begins && leaves) ? ViewOp() : view.getDefiningOp<ViewOp>()) {
-    made->setDiscardableAttr("zefuse.beyond_source", op.build.b.getUnitAttr());
+    made->setDiscardableAttr("zefuse.only_on_host", op.build.b.getUnitAttr());
     op.elseFallback("a view that may reach beyond its source is not lowered for a GPU");
   }
   return {view};

@@ -360,7 +360,7 @@ def Zefuse_AlternativesOp : Zefuse_Op<"alternatives", [RecursiveMemoryEffects, S
     Stage 1, which is the same for every target. Each form reads values of the graph around it and ends with zefuse.yield of the
     results. Stage 2 begins by putting the first form whose operations the target takes in its place; every target takes the last.
     `zefuse.note_of_refusal` on an operation of a form: what explain says there, with the reason, where the form is kept
-    because an earlier one was refused.
+    because an earlier one was refused. `zefuse.only_on_host` on one: no GPU takes the form.
     ```mlir
     %r = zefuse.alternatives : tensor<4x6xf16> {
       %p = zefuse.matmul %a, %b : (tensor<4x5xf16>, tensor<5x6xf16>) -> tensor<4x6xf16>

@@ -164,7 +164,7 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
       return diagnose() << "is a number of an operand, of a zefuse.aten";
     return success();
   }
-  if (name == "late" || name == "beyond_source" || name == "few_results" || name == "with_slices" ||
+  if (name == "late" || name == "only_on_host" || name == "few_results" || name == "with_slices" ||
       name == "kept_copy" || name == "kept_weights" || name == "tf32_products" || name == "tf32_convolutions")
     return isa<UnitAttr>(value) ? success() : LogicalResult(diagnose() << "has no value");
   if (name == "note" || name == "note_of_refusal" || name == "left_out")  // for explain; they change no code

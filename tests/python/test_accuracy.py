@@ -109,3 +109,27 @@ def test_sums_that_are_no_numbers(value: float) -> None:
     compiled = torch.compile(lambda x: (x.sum(), x.sum(0), x.sum(1)), backend="zefuse")
     for ours, eager in zip(compiled(x), (x.sum(), x.sum(0), x.sum(1)), strict=True):
         torch.testing.assert_close(ours, eager, equal_nan=True)
+
+
+SPREADS: dict[str, Function] = {
+    "std": lambda x: (x.std(1), x.std(0, unbiased=False), x.std()),
+    "var": lambda x: (x.var(1), x.var(0, correction=3), x.var()),
+    "std_mean": lambda x: torch.std_mean(x, 1, keepdim=True)[:1],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(6, 50), (300, 700)], ids=str)
+@pytest.mark.parametrize("scale", [1e30, 1e34, 1e19, 3e9, 1e-12, 1e-22, 1e-30, 1e-40])
+@pytest.mark.parametrize("name", SPREADS)
+def test_deviations_whose_squares_f32_does_not_hold(
+    name: str, scale: float, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(2)
+    x = (torch.randn(shape) * scale).to(dtype)
+    torch._dynamo.reset()
+    expected = SPREADS[name](x)
+    made = torch.compile(SPREADS[name], backend="zefuse", options={"strict": True})(x)
+    for ours, theirs in zip(made, expected, strict=True):
+        # What is subnormal has fewer bits.
+        torch.testing.assert_close(ours, theirs, rtol=1.6e-2 if dtype == torch.bfloat16 else 2e-6, atol=2e-44)
