@@ -46,6 +46,7 @@ from zefuse.graphs import (
     saved_block,
     saved_strides,
     seeds,
+    spectra_layouts,
     unread_arguments,
     unread_logs,
 )
@@ -173,6 +174,7 @@ def _prepared(
     constants.fold(gm)
     own_bits(gm)
     half_spectra.halve(gm)
+    spectra_layouts.arrange(gm)
     place = places.of_graph(gm)
     seeded, draws = seeds.taken(gm, place)
     if draws and whole:
