@@ -153,12 +153,13 @@ def OutlineKernels : GraphPass<"zefuse-outline-kernels"> {
   let options = [Option<"merge", "merge", "bool", "true", "false: one kernel per compute operation">];
 }
 
-def AssignLayouts : GraphPass<"zefuse-assign-layouts"> {
+def AssignLayouts : TargetPass<"zefuse-assign-layouts"> {
   let summary = "Chooses how each value lies in memory";
   let description = [{
     Before: kernels with contiguous layouts, calls without any. After: every kernel, product, convolution and attention has its
     layouts; each reader with an opinion (a library's operand, ATen's, an output's strides) has it or reads a copy, which
-    is a kernel; views outside kernels are strided.
+    is a kernel; views outside kernels are strided. On the CPU the large tensors of one shape that a reduction's kernel walks
+    through lie in one order.
   }];
 }
 

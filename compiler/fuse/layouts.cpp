@@ -6,8 +6,10 @@
 // remain get a copy, one per distinct view and layout.
 #include <algorithm>
 
+#include "common/toolchain/target_description.h"
 #include "compiler/fuse/channels_last.h"
 #include "compiler/fuse/graph.h"
+#include "compiler/fuse/orders.h"
 #include "compiler/fuse/output_place.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
@@ -43,8 +45,8 @@ struct Reader {
 
 class LayoutAssignment {
 public:
-  explicit LayoutAssignment(func::FuncOp graph)
-      : graph_(graph), context_(graph.getContext()), num_symbols_(graphSymbolsOf(graph)) {}
+  LayoutAssignment(func::FuncOp graph, bool one_order)
+      : graph_(graph), context_(graph.getContext()), num_symbols_(graphSymbolsOf(graph)), one_order_(one_order) {}
 
   LogicalResult run() {
     Block& block = graph_.getBody().front();
@@ -64,6 +66,8 @@ public:
         layout_[result] =
             strides ? stridedLayout(strides.getResults(), nullptr, num_symbols_, context_) : choose(result);
       }
+      if (auto kernel = dyn_cast<KernelOp>(op); kernel && one_order_ && reduces(kernel))
+        useOneOrder(kernel);
     }
     for (BlockArgument arg : block.getArguments())
       if (failed(satisfyReaders(arg)))
@@ -298,6 +302,31 @@ private:
     return has_places ? convolution : ConvolutionOp();
   }
 
+  /// A kernel that reduces has no tiles: where it reads or writes large tensors in two orders, those of one order are
+  /// walked through element by element, each on a cache line of its own. What is in the minority is copied: inputs
+  /// before the kernel, results after it, for whoever wants them otherwise.
+  void useOneOrder(KernelOp kernel) {
+    SmallVector<Value> values = walkedTogether(kernel);
+    SmallVector<AffineMap> layouts = layoutsOf(values);
+    const AffineMap common = commonOrder(kernel, values, layouts);
+    for (auto [value, layout] : llvm::zip(values, layouts)) {
+      const auto type = cast<RankedTensorType>(value.getType());
+      if (!common || !differInOrder(type, layout, common))
+        continue;
+      if (value.getDefiningOp() == kernel.getOperation()) {
+        layout_[value] = common;
+        continue;
+      }
+      Value& copy = reordered_[{value, common}];
+      for (OpOperand& use : kernel->getOpOperands())
+        if (use.get() == value) {
+          if (!copy)
+            copy = copyKernel(value, {&use, identityMap(value), shapeOf(type), std::nullopt}, type, common);
+          use.set(copy);
+        }
+    }
+  }
+
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
     // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md), and a kernel's tiles too.
@@ -362,85 +391,13 @@ private:
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
       while (std::next_permutation(order.begin(), order.begin() + movable))
-        consider(permutedLayout(type, order));
+        consider(permutedLayout(type, order, num_symbols_));
     } else if (auto kernel = value.getDefiningOp<KernelOp>(); kernel && !product && !reduces(kernel)) {
       for (const Reader& reader : readers)
-        if (SmallVector<unsigned> order = orderOf(reader, type); !order.empty())
-          consider(permutedLayout(type, order));
+        if (SmallVector<unsigned> order = orderReadBy(reader.view, reader.sizes, type); !order.empty())
+          consider(permutedLayout(type, order, num_symbols_));
     }
     return best;
-  }
-
-  /// The order of a value's dimensions in which its elements lie as the reader counts them, row after row; empty where
-  /// there is none, or sizes are no numbers. For values of many dimensions, whose orders are too many to be tried: of a
-  /// weight's codes that become numbers (blocks of rows, groups, words, bytes) a product reads a matrix.
-  SmallVector<unsigned> orderOf(const Reader& reader, RankedTensorType type) {
-    if (!type.hasStaticShape())
-      return {};
-    SmallVector<int64_t> sizes;  // of the reader's
-    for (AffineExpr size : reader.sizes) {
-      auto constant = dyn_cast<AffineConstantExpr>(size);
-      if (!constant || constant.getValue() == 0)
-        return {};
-      sizes.push_back(constant.getValue());
-    }
-    SmallVector<unsigned> order;  // the innermost first
-    SmallVector<bool> placed(static_cast<size_t>(type.getRank()));
-    int64_t step = 1;
-    for (int64_t left = type.getNumElements(); step < left;) {
-      // The reader's element `step` is the first one in which the dimension beyond those placed is not 0.
-      SmallVector<AffineExpr> place(sizes.size());
-      int64_t rest = step;
-      for (size_t dim = sizes.size(); dim-- > 0; rest /= sizes[dim])
-        place[dim] = getAffineConstantExpr(rest % sizes[dim], context_);
-      std::optional<unsigned> next;
-      for (auto [dim, index] : llvm::enumerate(reader.view.getResults())) {
-        auto value = dyn_cast<AffineConstantExpr>(index.replaceDims(place));
-        if (!value || value.getValue() > 1 || (value.getValue() == 1 && next))
-          return {};
-        if (value.getValue() == 1)
-          next = static_cast<unsigned>(dim);
-      }
-      if (rest != 0 || !next || placed[*next])
-        return {};
-      placed[*next] = true;
-      order.push_back(*next);
-      step *= type.getDimSize(*next);
-    }
-    for (unsigned dim = 0; dim < placed.size(); ++dim)
-      if (!placed[dim])
-        order.push_back(dim);  // of size 1
-    std::reverse(order.begin(), order.end());
-    return order;
-  }
-
-  AffineMap permutedLayout(RankedTensorType type, ArrayRef<unsigned> order) {
-    SmallVector<AffineExpr> sizes = shapeOf(type), permuted, strides(sizes.size());
-    for (unsigned dim : order)
-      permuted.push_back(sizes[dim]);
-    for (auto [dim, stride] : llvm::zip(order, contiguousStrides(permuted, context_)))
-      strides[dim] = stride;
-    return stridedLayout(strides, nullptr, num_symbols_, context_);
-  }
-
-  /// Whether distinct indices have distinct elements and no element is unused: some order of the dimensions is
-  /// row-major.
-  bool isDense(ArrayRef<AffineExpr> strides, ArrayRef<AffineExpr> sizes) {
-    AffineExpr expected = getAffineConstantExpr(1, context_);
-    SmallVector<bool> used(sizes.size());
-    for (size_t step = 0; step < sizes.size(); ++step) {
-      bool found = false;
-      for (size_t i = 0; i < sizes.size() && !found; ++i) {
-        if (used[i] || !(constantOf(sizes[i]) == 1 || sameValue(strides[i], expected)))
-          continue;
-        used[i] = found = true;
-        if (constantOf(sizes[i]) != 1)
-          expected = sizes[i] * expected;
-      }
-      if (!found)
-        return false;
-    }
-    return true;
   }
 
   /// Of the outputs that may have any strides: those that they got.
@@ -510,7 +467,7 @@ private:
     AffineMap layout = contiguousLayout(type, num_symbols_);
     SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, type.getRank())));
     while (type.getRank() <= 5 && std::next_permutation(order.begin(), order.end()))
-      if (AffineMap other = permutedLayout(type, order); suited(other) > suited(layout))
+      if (AffineMap other = permutedLayout(type, order, num_symbols_); suited(other) > suited(layout))
         layout = other;
     SmallVector<ArrayRef<Reader>> some = {outputs};
     for (const Reader& reader : outputs)
@@ -583,12 +540,19 @@ private:
   func::FuncOp graph_;
   MLIRContext* context_;
   unsigned num_symbols_;
+  bool one_order_;  // reductions have no tiles
   DenseMap<Value, AffineMap> layout_;
+  DenseMap<std::pair<Value, AffineMap>, Value> reordered_;  // for reductions: copies of values in other layouts
 };
 
 class AssignLayouts : public impl::AssignLayoutsBase<AssignLayouts> {
+public:
+  using AssignLayoutsBase::AssignLayoutsBase;
+
+private:
   void runOnOperation() override {
-    if (failed(LayoutAssignment(getOperation()).run()))
+    const auto description = TargetDescription::named(target);
+    if (failed(LayoutAssignment(getOperation(), description && !description->hasWorkGroups()).run()))
       signalPassFailure();
   }
 };

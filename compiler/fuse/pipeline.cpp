@@ -34,7 +34,7 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   if (options.fuse)
     graph.addPass(createRecomputeForReductions());
   graph.addPass(createOutlineKernels({.merge = options.fuse}));
-  graph.addPass(createAssignLayouts());
+  graph.addPass(createAssignLayouts({.target = options.target}));
   graph.addPass(createDivideRefusedKernels());
   if (options.fuse && target.supports.batches)
     graph.addPass(createBatchKernels({.target = options.target}));

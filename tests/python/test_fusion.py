@@ -52,6 +52,35 @@ def test_the_gradient_of_a_pool_over_everything_sums_nothing(tmp_path: Path) -> 
     assert "reduction" not in (tmp_path / "graph_1" / "2c_kernels.mlir").read_text()
 
 
+def _in_two_orders(large: bool) -> tuple[torch.Tensor, ...]:
+    sizes = (8, 32, 40, 32) if large else (2, 32, 8, 8)
+    return torch.randn(sizes), torch.randn(sizes).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_sum_over_large_images_in_two_orders_copies_one_of_them_first(large: bool) -> None:
+    """Of small ones the copy costs what it saves."""
+
+    def sums(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x + y
+        return z, z.sum((0, 2, 3))
+
+    assert_compiled(sums, _in_two_orders(large), kernels=2 if large else 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_sum_over_large_images_writes_as_they_lie(large: bool) -> None:
+    """Though a convolution reads what it writes channels last: that is copied."""
+
+    def sums(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        z = x + y
+        return F.conv2d(z, w, padding=1).contiguous(memory_format=torch.channels_last), z.sum((0, 2, 3))
+
+    x = _in_two_orders(large)[0]
+    inputs = (x, torch.randn_like(x), torch.randn(8, 32, 3, 3))
+    assert_compiled(sums, inputs, kernels=2 if large else 1, calls=1, rtol=1e-4)
+
+
 def test_the_positions_of_a_pool_are_found_among_the_elements_that_are_stored(tmp_path: Path) -> None:
     """What a batch norm's kernel leaves in bf16 is not stored once more in f32."""
     norm = torch.nn.BatchNorm2d(5).bfloat16()

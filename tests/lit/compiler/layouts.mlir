@@ -1,4 +1,5 @@
 // RUN: zefuse-opt --zefuse-assign-layouts --split-input-file %s | FileCheck %s
+// RUN: zefuse-opt --pass-pipeline='builtin.module(func.func(zefuse-assign-layouts{target=dg2-g11}))' --split-input-file %s | FileCheck %s --check-prefix=GPU
 
 // A kernel writes the strides that eager gave the output: no copy.
 #flat = affine_map<(d0, d1) -> (d0 * 4 + d1)>
@@ -101,4 +102,43 @@ func.func @codes(%x: tensor<8x16xf32>, %c: tensor<4x2x2x4x16xf32>) -> tensor<8x6
       : tensor<4x2x2x4x16xf32> -> tensor<16x64xf32>
   %y = zefuse.matmul %x, %w : (tensor<8x16xf32>, tensor<16x64xf32>) -> tensor<8x64xf32>
   return %y : tensor<8x64xf32>
+}
+
+// -----
+
+// A reduction's kernel walks in one order: the large image that lies otherwise is copied first. GPUs were not measured.
+// CHECK-LABEL: func.func @two_orders(
+// CHECK: %[[COPY:.*]] = zefuse.kernel "layout_copy"(%arg1)
+// CHECK: zefuse.kernel "add_sum"(%arg0, %[[COPY]])
+// GPU-LABEL: func.func @two_orders(
+// GPU: zefuse.kernel "add_sum"(%arg0, %arg1)
+#image = affine_map<(d0, d1, d2, d3) -> (d0 * 262144 + d1 * 8192 + d2 * 64 + d3)>
+#sums = affine_map<(d0) -> (d0)>
+#all = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
+#channel = affine_map<(d0, d1, d2, d3) -> (d1)>
+func.func @two_orders(%x: tensor<2x32x128x64xf32>, %y: tensor<2x32x128x64xf32> {zefuse.strides = affine_map<() -> (262144, 1, 2048, 32)>})
+    -> (tensor<2x32x128x64xf32>, tensor<32xf32>) attributes {zefuse.symbols = [],
+    zefuse.outputs = [{result = 0, strides = affine_map<() -> (262144, 8192, 64, 1)>}, {result = 1, strides = affine_map<() -> (1)>}]} {
+  %r:2 = zefuse.kernel "add_sum"(%x, %y) attributes {layouts = [#image, #image, #image, #sums]}
+      : (tensor<2x32x128x64xf32>, tensor<2x32x128x64xf32>) -> (tensor<2x32x128x64xf32>, tensor<32xf32>) {
+  ^bb0(%a: tensor<2x32x128x64xf32>, %b: tensor<2x32x128x64xf32>):
+    %e = tensor.empty() : tensor<2x32x128x64xf32>
+    %s = linalg.generic {indexing_maps = [#all, #all, #all], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+        ins(%a, %b : tensor<2x32x128x64xf32>, tensor<2x32x128x64xf32>) outs(%e : tensor<2x32x128x64xf32>) {
+    ^bb0(%p: f32, %q: f32, %o: f32):
+      %t = arith.addf %p, %q : f32
+      linalg.yield %t : f32
+    } -> tensor<2x32x128x64xf32>
+    %zero = arith.constant 0.0 : f32
+    %f = tensor.empty() : tensor<32xf32>
+    %i = linalg.fill ins(%zero : f32) outs(%f : tensor<32xf32>) -> tensor<32xf32>
+    %z = linalg.generic {indexing_maps = [#all, #channel], iterator_types = ["reduction", "parallel", "reduction", "reduction"]}
+        ins(%s : tensor<2x32x128x64xf32>) outs(%i : tensor<32xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %t = arith.addf %o, %p : f32
+      linalg.yield %t : f32
+    } -> tensor<32xf32>
+    zefuse.yield %s, %z : tensor<2x32x128x64xf32>, tensor<32xf32>
+  }
+  return %r#0, %r#1 : tensor<2x32x128x64xf32>, tensor<32xf32>
 }

@@ -17,7 +17,7 @@
 // CPU-NEXT: zefuse-repeat-cheap-producers,
 // CPU-NEXT: zefuse-recompute-for-reductions,
 // CPU-NEXT: zefuse-outline-kernels{merge=true},
-// CPU-NEXT: zefuse-assign-layouts,
+// CPU-NEXT: zefuse-assign-layouts{target=cpu},
 // CPU-NEXT: zefuse-divide-refused,
 // CPU-NEXT: zefuse-batch-kernels{target=cpu},
 // CPU-NEXT: zefuse-write-in-place{target=cpu},
@@ -34,7 +34,7 @@
 // GPU-NEXT: zefuse-repeat-cheap-producers,
 // GPU-NEXT: zefuse-recompute-for-reductions,
 // GPU-NEXT: zefuse-outline-kernels{merge=true},
-// GPU-NEXT: zefuse-assign-layouts,
+// GPU-NEXT: zefuse-assign-layouts{target=dg2-g11},
 // GPU-NEXT: zefuse-divide-refused,
 // GPU-NEXT: zefuse-batch-kernels{target=dg2-g11},
 // GPU-NEXT: zefuse-write-in-place{target=dg2-g11},
@@ -47,7 +47,7 @@
 // APART-NEXT: zefuse-fuse-library-epilogues,
 // APART-NEXT: zefuse-repeat-cheap-producers,
 // APART-NEXT: zefuse-outline-kernels{merge=false},
-// APART-NEXT: zefuse-assign-layouts,
+// APART-NEXT: zefuse-assign-layouts{target=cpu},
 // APART-NEXT: zefuse-divide-refused,
 // APART-NEXT: zefuse-write-in-place{target=cpu}
 // APART-NEXT: )

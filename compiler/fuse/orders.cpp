@@ -1,0 +1,158 @@
+#include "compiler/fuse/orders.h"
+
+#include <algorithm>
+
+#include "compiler/builder/tensor_builder.h"
+#include "compiler/fuse/graph.h"
+#include "lowering/dialect/shape.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+namespace {
+
+// Elements. What a core's second-level cache holds is read in any order at twice the cost, which is what a copy takes:
+// of f32, 64 KiB to 1 MiB in two orders took 1.5 to 2 times as long as in one, 2 to 6 MiB 7 to 15 times.
+constexpr double large = 1 << 18;
+
+/// The dimension whose neighbours lie side by side.
+std::optional<unsigned> innermost(RankedTensorType type, AffineMap layout) {
+  const SmallVector<AffineExpr> sizes = shapeOf(type);
+  if (auto strided = layout ? asStrided(layout, sizes) : std::nullopt)
+    for (unsigned dim = 0; dim < sizes.size(); ++dim)
+      if (constantOf(strided->strides[dim]) == 1 && constantOf(sizes[dim]) != 1)
+        return dim;
+  return std::nullopt;
+}
+
+bool isReadInOrder(OpOperand& use) {
+  auto generic = dyn_cast<linalg::GenericOp>(use.getOwner());
+  return generic && generic.isDpsInput(&use) && generic.getMatchingIndexingMap(&use).isIdentity();
+}
+
+}  // namespace
+
+SmallVector<unsigned> orderReadBy(AffineMap view, ArrayRef<AffineExpr> reader_sizes, RankedTensorType type) {
+  if (!type.hasStaticShape())
+    return {};
+  SmallVector<int64_t> sizes;  // of the reader's
+  for (AffineExpr size : reader_sizes) {
+    auto constant = dyn_cast<AffineConstantExpr>(size);
+    if (!constant || constant.getValue() == 0)
+      return {};
+    sizes.push_back(constant.getValue());
+  }
+  SmallVector<unsigned> order;  // the innermost first
+  SmallVector<bool> placed(static_cast<size_t>(type.getRank()));
+  int64_t step = 1;
+  for (int64_t left = type.getNumElements(); step < left;) {
+    // The reader's element `step` is the first one in which the dimension beyond those placed is not 0.
+    SmallVector<AffineExpr> place(sizes.size());
+    int64_t rest = step;
+    for (size_t dim = sizes.size(); dim-- > 0; rest /= sizes[dim])
+      place[dim] = getAffineConstantExpr(rest % sizes[dim], type.getContext());
+    std::optional<unsigned> next;
+    for (auto [dim, index] : llvm::enumerate(view.getResults())) {
+      auto value = dyn_cast<AffineConstantExpr>(index.replaceDims(place));
+      if (!value || value.getValue() > 1 || (value.getValue() == 1 && next))
+        return {};
+      if (value.getValue() == 1)
+        next = static_cast<unsigned>(dim);
+    }
+    if (rest != 0 || !next || placed[*next])
+      return {};
+    placed[*next] = true;
+    order.push_back(*next);
+    step *= type.getDimSize(*next);
+  }
+  for (unsigned dim = 0; dim < placed.size(); ++dim)
+    if (!placed[dim])
+      order.push_back(dim);  // of size 1
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+AffineMap permutedLayout(RankedTensorType type, ArrayRef<unsigned> order, unsigned num_symbols) {
+  SmallVector<AffineExpr> sizes = shapeOf(type), permuted, strides(sizes.size());
+  for (unsigned dim : order)
+    permuted.push_back(sizes[dim]);
+  for (auto [dim, stride] : llvm::zip(order, contiguousStrides(permuted, type.getContext())))
+    strides[dim] = stride;
+  return stridedLayout(strides, nullptr, num_symbols, type.getContext());
+}
+
+bool isDense(ArrayRef<AffineExpr> strides, ArrayRef<AffineExpr> sizes) {
+  if (sizes.empty())
+    return true;
+  AffineExpr expected = getAffineConstantExpr(1, sizes.front().getContext());
+  SmallVector<bool> used(sizes.size());
+  for (size_t step = 0; step < sizes.size(); ++step) {
+    bool found = false;
+    for (size_t i = 0; i < sizes.size() && !found; ++i) {
+      if (used[i] || !(constantOf(sizes[i]) == 1 || sameValue(strides[i], expected)))
+        continue;
+      used[i] = found = true;
+      if (constantOf(sizes[i]) != 1)
+        expected = sizes[i] * expected;
+    }
+    if (!found)
+      return false;
+  }
+  return true;
+}
+
+SmallVector<Value> walkedTogether(KernelOp kernel) {
+  SmallVector<Value> values;
+  Block& body = kernel.getBody().front();
+  for (auto [input, inside] : llvm::zip(kernel.getInputs(), body.getArguments()))
+    if (llvm::any_of(inside.getUses(), isReadInOrder))
+      values.push_back(input);
+  for (auto [result, inside] : llvm::zip(kernel.getResults(), body.getTerminator()->getOperands()))
+    if (inside.getDefiningOp<linalg::GenericOp>())
+      values.push_back(result);
+  llvm::erase_if(values, [](Value value) { return estimatedElements(value) <= large; });
+  auto* largest =
+      llvm::max_element(values, [](Value a, Value b) { return estimatedElements(a) < estimatedElements(b); });
+  if (largest == values.end())
+    return {};
+  const RankedTensorType shape = typeOf(*largest);
+  llvm::erase_if(values, [&](Value value) { return !sameShape(typeOf(value), shape); });
+  return values;
+}
+
+AffineMap commonOrder(KernelOp kernel, ArrayRef<Value> values, ArrayRef<AffineMap> layouts) {
+  struct Order {
+    unsigned count = 0;
+    bool of_result = false;
+    AffineMap dense;
+  };
+  llvm::SmallMapVector<unsigned, Order, 4> orders;  // by what is innermost
+  for (auto [value, layout] : llvm::zip(values, layouts)) {
+    const auto dim = innermost(typeOf(value), layout);
+    if (!dim)
+      continue;
+    Order& order = orders[*dim];
+    ++order.count;
+    order.of_result |= value.getDefiningOp() == kernel.getOperation();
+    const SmallVector<AffineExpr> sizes = shapeOf(typeOf(value));
+    if (!order.dense && isDense(asStrided(layout, sizes)->strides, sizes))
+      order.dense = layout;
+  }
+  if (orders.size() < 2)
+    return {};
+  return llvm::max_element(orders,
+                           [](const auto& a, const auto& b) {
+                             return std::pair(a.second.count, a.second.of_result) <
+                                    std::pair(b.second.count, b.second.of_result);
+                           })
+      ->second.dense;
+}
+
+bool differInOrder(RankedTensorType type, AffineMap a, AffineMap b) {
+  const auto one = innermost(type, a), other = innermost(type, b);
+  return one && other && *one != *other;
+}
+
+}  // namespace zefuse
