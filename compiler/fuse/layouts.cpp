@@ -308,11 +308,13 @@ private:
   void useOneOrder(KernelOp kernel) {
     SmallVector<Value> values = walkedTogether(kernel);
     SmallVector<AffineMap> layouts = layoutsOf(values);
-    const AffineMap common = commonOrder(kernel, values, layouts);
+    const SmallVector<unsigned> order = commonOrder(kernel, values, layouts);
     for (auto [value, layout] : llvm::zip(values, layouts)) {
       const auto type = cast<RankedTensorType>(value.getType());
-      if (!common || !differInOrder(type, layout, common))
+      const auto dim = innermost(type, layout);
+      if (order.empty() || !dim || *dim == order.back())
         continue;
+      const AffineMap common = permutedLayout(type, order, num_symbols_);
       if (value.getDefiningOp() == kernel.getOperation()) {
         layout_[value] = common;
         continue;

@@ -1,6 +1,8 @@
 // The orders in which a tensor's elements may lie in memory, and which of them a kernel walks through.
 #pragma once
 
+#include <optional>
+
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -20,16 +22,16 @@ mlir::AffineMap permutedLayout(mlir::RankedTensorType type, llvm::ArrayRef<unsig
 llvm::SmallVector<unsigned> orderReadBy(mlir::AffineMap view, llvm::ArrayRef<mlir::AffineExpr> sizes,
                                         mlir::RankedTensorType type);
 
-// The inputs and results that a kernel walks through side by side: large ones of one shape, which elementwise
-// operations read or make.
+// The inputs and results that a kernel walks through side by side: large ones of as many dimensions as the largest, of
+// which operations see the same dimensions in the same order.
 llvm::SmallVector<mlir::Value> walkedTogether(KernelOp kernel);
 
-// Of the layouts of such values one that most of them agree with in what is innermost, of as many one that a result
-// has; null where all agree, or none of the most is dense.
-mlir::AffineMap commonOrder(KernelOp kernel, llvm::ArrayRef<mlir::Value> values,
-                            llvm::ArrayRef<mlir::AffineMap> layouts);
+// The order of dimensions, the outermost first, that most elements of such values have, as far as what is innermost; of
+// as many one that a result has. Empty where all agree, or none of the most is dense.
+llvm::SmallVector<unsigned> commonOrder(KernelOp kernel, llvm::ArrayRef<mlir::Value> values,
+                                        llvm::ArrayRef<mlir::AffineMap> layouts);
 
-// Whether both have an innermost dimension, and not the same.
-bool differInOrder(mlir::RankedTensorType type, mlir::AffineMap a, mlir::AffineMap b);
+// The dimension whose neighbours lie side by side.
+std::optional<unsigned> innermost(mlir::RankedTensorType type, mlir::AffineMap layout);
 
 }  // namespace zefuse

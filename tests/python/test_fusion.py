@@ -81,6 +81,17 @@ def test_a_sum_over_large_images_writes_as_they_lie(large: bool) -> None:
     assert_compiled(sums, inputs, kernels=2 if large else 1, calls=1, rtol=1e-4)
 
 
+def test_large_images_in_two_orders_are_found_behind_slices_and_concatenations() -> None:
+    """As in the derivative of a norm between complex convolutions, each of whose halves is a convolution's."""
+
+    def sums(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return (x[..., 1:] * torch.cat([a, b], 1) + torch.cat([c, a], 1)).sum((0, 2, 3))
+
+    a, b, c = (_in_two_orders(True)[1] for _ in range(3))
+    explanation = assert_compiled(sums, (torch.randn(8, 64, 40, 33), a, b, c), kernels=2, rtol=1e-4)
+    assert explanation.kernels[0]["name"] == "layout_copy"
+
+
 def test_the_positions_of_a_pool_are_found_among_the_elements_that_are_stored(tmp_path: Path) -> None:
     """What a batch norm's kernel leaves in bf16 is not stored once more in f32."""
     norm = torch.nn.BatchNorm2d(5).bfloat16()
