@@ -210,24 +210,25 @@ private:
     AffineExpr element = layout.getResult(0).replaceDims(reader.view.getResults());
     AffineMap map = AffineMap::get(reader.view.getNumDims(), num_symbols_, element);
     auto strided = asStrided(map, reader.sizes);
-    // A plan states no negative strides.
-    if (!strided ||
-        !(llvm::all_of(reader.view.getResults(), stepsForward) || llvm::all_of(strided->strides, neverNegative)))
+    if (!strided)
       return false;
-    if (reader.strided)
-      return true;
-    if (reader.dense && isDense(strided->strides, reader.sizes))
-      return true;
     size_t rank = reader.sizes.size();
     std::optional<AffineMap> exact = reader.exact;
     if (reader.channels_last)
       exact = AffineMap::get(0, num_symbols_, channelsLastStrides(reader.sizes, context_), context_);
-    if (exact) {
-      for (size_t i = 0; i < rank; ++i)
-        if (constantOf(reader.sizes[i]) != 1 && !sameValue(strided->strides[i], exact->getResult(i)))
-          return false;
+    if (exact &&
+        llvm::all_of(llvm::zip_equal(reader.sizes, strided->strides, exact->getResults()), [](const auto& each) {
+          auto [size, stride, wanted] = each;
+          return constantOf(size) == 1 || sameValue(stride, wanted);
+        }))
       return true;
-    }
+    // A plan states no negative strides; torch has none.
+    if (!llvm::all_of(reader.view.getResults(), stepsForward) && !llvm::all_of(strided->strides, neverNegative))
+      return false;
+    if (reader.strided || (reader.dense && isDense(strided->strides, reader.sizes)))
+      return true;
+    if (exact)
+      return false;
     if (reader.rows) {
       auto row = dyn_cast<AffineConstantExpr>(strided->strides[rank - 2]);
       auto length = dyn_cast<AffineConstantExpr>(reader.sizes[rank - 1]);

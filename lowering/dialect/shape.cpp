@@ -1,7 +1,7 @@
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/polynomial.h"
 #include "lowering/dialect/simplify.h"
 
-#include <map>
 #include <numeric>
 #include <optional>
 
@@ -238,51 +238,15 @@ AffineExpr numElements(RankedTensorType type) {
   return product;
 }
 
-namespace {
-
-// Coefficients by their sorted factors; what is neither sum nor product is a factor.
-using Polynomial = std::map<std::vector<const void*>, int64_t>;
-
-Polynomial polynomialOf(AffineExpr expr) {
-  if (auto constant = dyn_cast<AffineConstantExpr>(expr))
-    return constant.getValue() == 0 ? Polynomial() : Polynomial{{{}, constant.getValue()}};
-  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
-  if (!binary || (binary.getKind() != AffineExprKind::Add && binary.getKind() != AffineExprKind::Mul))
-    return {{{expr.getAsOpaquePointer()}, 1}};
-  Polynomial left = polynomialOf(binary.getLHS()), right = polynomialOf(binary.getRHS()), result;
-  auto add = [&](std::vector<const void*> factors, int64_t coefficient) {
-    llvm::sort(factors);
-    if ((result[factors] += coefficient) == 0)
-      result.erase(factors);
-  };
-  if (binary.getKind() == AffineExprKind::Add) {
-    result = std::move(left);
-    for (auto& [factors, coefficient] : right)
-      add(factors, coefficient);
-    return result;
-  }
-  for (auto& [first, a] : left)
-    for (auto& [second, b] : right) {
-      std::vector<const void*> factors = first;
-      factors.insert(factors.end(), second.begin(), second.end());
-      add(std::move(factors), a * b);
-    }
-  return result;
+bool sameValue(AffineExpr a, AffineExpr b) {
+  if (a == b || polynomialOf(a) == polynomialOf(b))
+    return true;
+  return (hasDivision(a) || hasDivision(b)) && normalPolynomialOf(a) == normalPolynomialOf(b);
 }
 
-}  // namespace
-
-bool sameValue(AffineExpr a, AffineExpr b) { return a == b || polynomialOf(a) == polynomialOf(b); }
-
 bool isAtLeast(AffineExpr a, AffineExpr b) {
-  return llvm::all_of(polynomialOf(a - b), [](const auto& term) {
-    return term.second > 0 && llvm::all_of(term.first, [](const void* factor) {
-             const AffineExpr expr = AffineExpr::getFromOpaquePointer(factor);
-             auto division = dyn_cast<AffineBinaryOpExpr>(expr);
-             return !division || expr.getKind() == AffineExprKind::Mod ||
-                    isAtLeast(division.getLHS(), getAffineConstantExpr(0, expr.getContext()));
-           });
-  });
+  return isNeverNegative(polynomialOf(a - b)) ||
+         ((hasDivision(a) || hasDivision(b)) && isNeverNegative(normalPolynomialOf(a - b)));
 }
 
 SmallVector<AffineExpr> contiguousStrides(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
@@ -325,71 +289,39 @@ static AffineExpr coefficientOf(AffineExpr expr, AffineExpr dim) {
   return constantOf(left) == 0 ? binary.getLHS() * right : AffineExpr();
 }
 
-namespace {
-
-/// What an addend is a multiple of: a quotient or a rest by division, and the other factors' product.
-struct Divided {
-  AffineBinaryOpExpr division;
-  AffineExpr factor;
-};
-
-std::optional<Divided> dividedBy(AffineExpr addend, AffineExprKind kind) {
-  auto binary = dyn_cast<AffineBinaryOpExpr>(addend);
-  if (!binary)
-    return std::nullopt;
-  if (addend.getKind() == kind)
-    return Divided{binary, getAffineConstantExpr(1, addend.getContext())};
-  if (addend.getKind() != AffineExprKind::Mul)
-    return std::nullopt;
-  if (auto left = dividedBy(binary.getLHS(), kind))
-    return Divided{left->division, left->factor * binary.getRHS()};
-  if (auto right = dividedBy(binary.getRHS(), kind))
-    return Divided{right->division, binary.getLHS() * right->factor};
-  return std::nullopt;
-}
-
-/// What is divided and by what in all: (d0 floordiv s1) floordiv s0 is d0 by s1 * s0.
-std::pair<AffineExpr, AffineExpr> quotientIn(AffineExpr expr) {
-  if (expr.getKind() != AffineExprKind::FloorDiv)
-    return {expr, getAffineConstantExpr(1, expr.getContext())};
-  auto division = cast<AffineBinaryOpExpr>(expr);
-  auto [whole, divisor] = quotientIn(division.getLHS());
-  return {whole, divisor * division.getRHS()};
-}
-
-/// With quotients and rests of the same division as one: (d0 floordiv 2) * (s0 * 2) + (d0 mod 2) * s0 is d0 * s0. What
-/// a flattened dimension's place is, where the other sizes are symbols.
-AffineExpr rejoined(AffineExpr expr) {
-  SmallVector<AffineExpr> addends = addendsOf(expr);
-  for (size_t i = 0; i < addends.size(); ++i) {
-    const auto rest = dividedBy(addends[i], AffineExprKind::Mod);
-    if (!rest)
-      continue;
-    const AffineExpr divided = rest->division.getLHS(), divisor = rest->division.getRHS();
-    const auto [whole, before] = quotientIn(divided);
-    auto* other = llvm::find_if(addends, [&](AffineExpr addend) {
-      const auto quotient = dividedBy(addend, AffineExprKind::FloorDiv);
-      if (!quotient || !sameValue(quotient->factor, divisor * rest->factor))
-        return false;
-      auto [of, by] = quotientIn(quotient->division);
-      return of == whole && sameValue(by, before * divisor);
-    });
-    if (other == addends.end())
-      continue;
-    addends[i] = divided * rest->factor;
-    addends.erase(other);
-    i = size_t(-1);  // a sum that was divided may have quotients of its own
-    addends = addendsOf(llvm::accumulate(addends, getAffineConstantExpr(0, expr.getContext())));
+/// The strides where the sums and products do not say so at once: of a dimension that was flattened, whose places are
+/// quotients and rests by sizes that are symbols.
+static std::optional<Strided> stridedByParts(AffineExpr expr, ArrayRef<AffineExpr> sizes, unsigned symbols) {
+  MLIRContext* context = expr.getContext();
+  Polynomial begin;
+  SmallVector<Polynomial> steps(sizes.size());
+  for (const auto& [factors, coefficient] : normalPolynomialOf(expr, sizes)) {
+    Factors others;
+    std::optional<unsigned> along;
+    for (AffineExpr factor : factors) {
+      auto dim = dyn_cast<AffineDimExpr>(factor);
+      if (dim ? along.has_value() : !factor.isSymbolicOrConstant())
+        return std::nullopt;
+      if (dim)
+        along = dim.getPosition();
+      else
+        others.push_back(factor);
+    }
+    (along ? steps[*along] : begin)[others] = coefficient;
   }
-  return llvm::accumulate(addends, getAffineConstantExpr(0, expr.getContext()));
+  auto simple = [&](const Polynomial& polynomial) {
+    return simplifyAffine(expressionOf(polynomial, context), unsigned(sizes.size()), symbols);
+  };
+  Strided result{{}, simple(begin)};
+  for (auto [size, step] : llvm::zip_equal(sizes, steps))
+    result.strides.push_back(constantOf(size) == 1 ? getAffineConstantExpr(0, context) : simple(step));
+  return result;
 }
-
-}  // namespace
 
 std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   MLIRContext* context = layout.getContext();
   AffineMap simple = simplifyInBounds(layout, sizes);
-  AffineExpr expr = rejoined(simple.getResult(0));
+  AffineExpr expr = simple.getResult(0);
   unsigned dims = layout.getNumDims(), symbols = layout.getNumSymbols();
   SmallVector<AffineExpr> zeros(dims, getAffineConstantExpr(0, context));
   auto at = [&](ArrayRef<AffineExpr> point) { return simplifyAffine(expr.replaceDims(point), dims, symbols); };
@@ -408,8 +340,8 @@ std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   }
   // Strided only if the map is exactly offset + sum of d_i * stride_i.
   AffineExpr difference = simplifyAffine(expr - rebuilt, dims, symbols);
-  if (constantOf(difference) != 0 && !sameValue(expr, rebuilt))
-    return std::nullopt;
+  if (constantOf(difference) != 0 && polynomialOf(expr) != polynomialOf(rebuilt))
+    return stridedByParts(expr, sizes, symbols);
   return result;
 }
 

@@ -25,8 +25,7 @@ mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type eleme
 
 mlir::AffineExpr numElements(mlir::RankedTensorType type);
 
-// Equal as polynomials. AffineExprs have no one form for a product of symbols, so (s0 * s2) * s1 and (s0 * s1) * s2 are
-// different pointers.
+// Equal as polynomials, of which AffineExprs have no one form (lowering/dialect/polynomial.h).
 bool sameValue(mlir::AffineExpr a, mlir::AffineExpr b);
 
 // Whether a >= b for all sizes, which are never negative, as far as the polynomials tell.

@@ -27,7 +27,10 @@ SizeExpr SympyReader::read(py::handle value, bool stride) {
     return found->second;
   shape_env_ = node.attr("shape_env");
   py::object expr = node.attr("expr");
-  SizeExpr result = isOne(node, expr) ? SizeExpr::constant(context_, 1) : convert(expr, stride);
+  const bool one = isOne(node, expr);
+  if (one)
+    ones_.insert(py::str(expr));
+  SizeExpr result = one ? SizeExpr::constant(context_, 1) : convert(expr, stride);
   nodes_[{node.ptr(), stride}] = result;
   alive_.push_back(std::move(node));
   return result;
@@ -242,6 +245,8 @@ SizeExpr SympyReader::convert(py::handle expr, bool stride) {
   }
   if (expr.attr("is_Integer").cast<bool>())
     return SizeExpr::constant(context_, py::int_(expr.cast<py::object>()).cast<int64_t>());
+  if (!ones_.empty() && ones_.contains(py::str(expr)))
+    return SizeExpr::constant(context_, 1);
 
   py::tuple args = expr.attr("args");
   auto operand = [&](size_t i) { return convert(args[i], stride); };

@@ -63,7 +63,8 @@ private:
   std::optional<bool> compare(const char* relation, pybind11::handle lhs, pybind11::handle rhs) const;
   std::set<unsigned> not_negative_;                       // the symbols of which that is known
   std::unordered_map<std::string, NumberTree> computed_;  // by torch's expression
-  pybind11::object shape_env_;                            // of the SymInt being read
+  std::set<std::string> ones_;  // expressions that are sizes and fixed to 1: strides have them
+  pybind11::object shape_env_;  // of the SymInt being read
   std::map<std::pair<PyObject*, bool>, SizeExpr> nodes_;  // by SymNode: many sizes share one
   std::vector<pybind11::object> alive_;                   // keeps nodes_'s keys from being reused
 };

@@ -220,6 +220,15 @@ PARTS_THAT_SHARE: dict[str, Callable[[torch.Tensor], Any]] = {
     "a part of what is written in another order": lambda x: (lambda v: (v.chunk(2, -2)[-1], v))(
         x.repeat(2, 3, 1, 3, 2, 2).transpose(0, -1)[1:].neg_()
     ),
+    "behind the first element of a batch of products": lambda x: (lambda v: (v.as_strided((3, 2), (2, 1), 1), v))(
+        x.view(3, 1, 3, 2).mT @ x.view(3, 1, 3, 2)
+    ),
+    "rows from the second on, flattened": lambda x: (lambda v: (v[1:].flatten(), v, v[1:]))(x + 1),
+    "a third, of which there is one": lambda x: (lambda v: (v.mT, v.squeeze(-1), v))(
+        x.unflatten(1, (-1, 2)).tensor_split(3, 1)[1].clone()
+    ),
+    "windows that follow each other, flattened": lambda x: (lambda v: (v.unfold(1, 2, 2)[1:].flatten(1), v))(x + 1),
+    "half of the rows, taken apart again": lambda x: (lambda v: (v[1:].flatten().unflatten(0, (2, -1)), v))(x * 3),
 }
 
 
