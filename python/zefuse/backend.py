@@ -188,7 +188,7 @@ def _prepared(
     def rest() -> Any:
         compiled = _compile_in_parts(graph, parameter_indices, options, whole, begun)
         if pairs is not None and (pairs.taken or pairs.given):
-            compiled = complex_pairs.ComplexEnds(compiled, pairs.taken, pairs.given)
+            compiled = complex_pairs.ComplexEnds(compiled, pairs)
         if draws and place is not None:
             compiled = seeds.Seeded(compiled, draws, place)
         torch_logs.tell(kind, compiled, gm)

@@ -4,13 +4,14 @@ A complex input arrives as ``view_as_real`` of it, a complex result leaves as ``
 real and its imaginary part, two tensors that fuse as any others do (``complex_rules.py``). An operator that has no rule gets complex
 tensors made of the pairs, and runs in eager between compiled parts (``parts.py``).
 
-Values that are views of one another stay so: a view of what is kept as a pair is a view of the pair.
+Values that are views of one another stay so: a view of what is kept as a pair is a view of the pair. What eager conjugates only when it
+is read is returned as that, and shares memory with what it is the conjugate of.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +42,7 @@ class Pairs(NamedTuple):
     graph: GraphModule  # over real numbers
     taken: list[int]  # its inputs that are pairs
     given: list[int]  # its outputs that are
+    conjugated: list[int]  # those of them that eager conjugates only when they are read
 
 
 class ComplexEnds:
@@ -48,10 +50,11 @@ class ComplexEnds:
 
     _boxed_call = True
 
-    def __init__(self, compiled: Any, taken: Sequence[int], given: Sequence[int]) -> None:
+    def __init__(self, compiled: Any, pairs: Pairs) -> None:
         self._compiled = compiled
-        self._taken = tuple(taken)
-        self._given = tuple(given)
+        self._taken = tuple(pairs.taken)
+        self._given = tuple(pairs.given)
+        self._conjugated = tuple(pairs.conjugated)
         for name in (
             "report",
             "counters",
@@ -70,6 +73,8 @@ class ComplexEnds:
         results = list(self._compiled(arguments))
         for at in self._given:
             results[at] = _whole(results[at])
+        for at in self._conjugated:
+            torch._C._set_conj(results[at], True)
         return results
 
 
@@ -140,7 +145,12 @@ class _Rewriting:
         outputs = torch.utils._pytree.tree_leaves(self._gm.graph.output_node().args[0])
         taken = [at for at, node in enumerate(inputs) if _is_complex(node.meta.get("val"))]
         given = [at for at, out in enumerate(outputs) if isinstance(out, Node) and _is_complex(out.meta.get("val"))]
-        return Pairs(GraphModule(self._gm, self._graph), taken, given)
+        conjugated = [at for at in given if self._is_stored(outputs[at])]
+        return Pairs(GraphModule(self._gm, self._graph), taken, given, conjugated)
+
+    def _is_stored(self, node: Node) -> bool:
+        value = self._values[node]
+        return isinstance(value, Complex) and value.stored is not None
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A node of the new graph, with what it makes of fake tensors."""
@@ -271,15 +281,16 @@ class _Rewriting:
             _ = value.halves  # raises what it cannot do here, not later
             return value
 
-        def pair() -> Node:
-            whole = self._values[source].pair  # type: ignore[index, union-attr]
+        def view_of(whole: Node) -> Node:
             rest = map_arg(node.args[1:], lambda argument: self._values[argument])
             args = rest if node.target is operator.getitem else VIEWS[node.target](source.meta["val"].dim(), *rest)  # type: ignore[union-attr]
             keywords = map_arg(node.kwargs, lambda argument: self._values[argument])
             target = OF_PAIRS.get(node.target, node.target)
             return self._with_origin(node, lambda: self.call(target, whole, *args, **keywords))
 
-        return Complex(pair, halves)
+        whole: Any = self._values[source]  # type: ignore[index]
+        stored = whole.stored
+        return Complex(lambda: view_of(whole.pair), halves, stored and (lambda: view_of(stored())))
 
     def _with_origin(self, node: Node, make: Callable[[], Node]) -> Node:
         before, self._origin = self._origin, node
@@ -308,9 +319,13 @@ class _Rewriting:
         )
 
     def _output(self, node: Node) -> None:
-        results = map_arg(
-            node.args[0], lambda each: value.pair if isinstance(value := self._values[each], Complex) else value
-        )
+        def result(each: Node) -> Node:
+            value = self._values[each]
+            if not isinstance(value, Complex):
+                return value
+            return value.pair if value.stored is None else value.stored()
+
+        results = map_arg(node.args[0], result)
         made = self._graph.output(results)
         # Nobody reports how what is saved for backward lies.
         made.meta = {key: value for key, value in node.meta.items() if key != saved_strides.ANY_STRIDES}

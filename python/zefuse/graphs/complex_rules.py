@@ -19,11 +19,19 @@ class NoRule(Exception):
 
 
 class Complex:
-    """A complex value of the old graph, or several: what stands for it in the new one, made when it is asked for."""
+    """A complex value of the old graph, or several: what stands for it in the new one, made when it is asked for.
 
-    def __init__(self, pair: Callable[[], Node], halves: Callable[[], tuple[Node, Node]]) -> None:
+    ``stored``: where eager conjugates it only when it is read, what lies in memory, as a pair."""
+
+    def __init__(
+        self,
+        pair: Callable[[], Node],
+        halves: Callable[[], tuple[Node, Node]],
+        stored: Callable[[], Node] | None = None,
+    ) -> None:
         self._make_pair = pair
         self._make_halves = halves
+        self.stored = stored
         self._pair: Node | None = None
         self._halves: tuple[Node, Node] | None = None
 
@@ -219,6 +227,16 @@ def _conjugate(writer: Writer, node: Node, value: Any) -> Complex:
     return writer.of_halves(node, lambda: made)
 
 
+def _conjugate_view(writer: Writer, node: Node, value: Any) -> Complex:
+    """What eager marks as conjugated; of what is marked, the value that lies in memory."""
+    if isinstance(value, Complex) and value.stored is not None:
+        return writer.of_pair(value.stored())
+    made = _conjugate(writer, node, value)
+    if isinstance(value, Complex) and node.meta["val"].is_conj():
+        made.stored = lambda: value.pair
+    return made
+
+
 def _size(writer: Writer, node: Node, value: Complex) -> Node:
     return writer.call(_aten.hypot.default, *value.halves)
 
@@ -397,7 +415,7 @@ RULES: dict[Any, Callable[..., Node | Complex]] = {
     _aten.mm.default: _product(_aten.mm.default),
     _aten.bmm.default: _product(_aten.bmm.default),
     _aten.div.Tensor: _quotient,
-    _aten._conj.default: _conjugate,
+    _aten._conj.default: _conjugate_view,
     _aten._conj_physical.default: _conjugate,
     _aten.conj_physical.default: _conjugate,
     _aten.abs.default: _size,
