@@ -10,11 +10,10 @@
 
 #include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/vector_math.h"
+#include "runtime/recurrence/lstm_formula.h"
 #include "runtime/recurrence/sequence.h"
 
 namespace zefuse::recurrence {
-
-template <int lanes> using Vector = typename onednn::VectorOf<lanes>::Float;
 
 // The first `count` elements; zeros behind them.
 template <int lanes> [[gnu::always_inline]] inline void load(Vector<lanes>& x, const float* from, int64_t count) {
@@ -141,19 +140,23 @@ template <int lanes, int rows, bool tiled>
 
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r) {
-    onednn::sigmoid<lanes>(sums[r][0]);
-    onednn::sigmoid<lanes>(sums[r][1]);
-    onednn::hyperbolicTangent<lanes>(sums[r][2]);
-    onednn::sigmoid<lanes>(sums[r][3]);
     const float* old = b + r >= before.rows ? s.operands[4].at(0, b + r)
                        : cells.data         ? cells.at(before.place, b + r)
                                             : s.cell_carry.at(0, b + r);
-    load<lanes>(x, old + unit, count);
-    const Vector<lanes> cell = sums[r][1] * x + sums[r][0] * sums[r][2];
+    Vector<lanes> cell;
+    load<lanes>(cell, old + unit, count);
+    LstmGates<lanes> of_row{sums[r][0], sums[r][1], sums[r][2], sums[r][3]};
+    if (activations.data) {
+      lstmFormula<lanes, true>(of_row, cell, x);
+      float* row = activations.at(place, b + r) + unit;
+      store<lanes>(row, of_row.i, count);
+      store<lanes>(row + H, of_row.f, count);
+      store<lanes>(row + 2 * H, of_row.g, count);
+      store<lanes>(row + 3 * H, of_row.o, count);
+    } else {
+      lstmFormula<lanes, false>(of_row, cell, x);
+    }
     store<lanes>((cells.data ? cells.at(place, b + r) : s.cell_carry.at(0, b + r)) + unit, cell, count);
-    x = cell;
-    onednn::hyperbolicTangent<lanes>(x);
-    x = sums[r][3] * x;
     if (s.projected && tiled) {
       storeRounded<lanes>(s.tiles.unprojected + (b + r) * s.tiles.unprojected_depth + unit, x, count);
     } else if (s.projected) {
@@ -164,10 +167,6 @@ template <int lanes, int rows, bool tiled>
         storeRounded<lanes>(s, t, b + r, unit, x, count);
       handOn<lanes>(s, after, b + r, unit, x, count);
     }
-    if (activations.data)
-#pragma clang loop unroll(full)
-      for (int g = 0; g < 4; ++g)
-        store<lanes>(activations.at(place, b + r) + g * H + unit, sums[r][g], count);
     if (b + r >= after.rows && s.results[1].data)
       store<lanes>(s.results[1].at(0, b + r) + unit, cell, count);
   }
