@@ -13,7 +13,7 @@ Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient, bool 
     for (const std::string& name : names) {
       values.push_back(op.tensor(name));
       Type element = elementOf(values.back());
-      if (!element.isF32() && !((name == "weight" || name == "projection") && element.isBF16()))
+      if (!element.isF32() && !((name == "weight" || name == "projection" || name == "input") && element.isBF16()))
         op.refuse("argument " + name + " is not f32");
     }
     if (packed) {
@@ -46,6 +46,8 @@ void registerRecurrence(OpTable& table) {
       {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations"});
   add("lstm_projected", "lstm", {"gates", "weight", "bias", "hidden", "cell", "projection"},
       {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations", "projection"}, /*projected=*/true);
+  table.add("zefuse.lstm_layer.default",
+            steps("lstm_layer", {"input", "weight", "bias", "hidden", "cell"}, false, false, false));
   add("gru", "gru", {"gates", "weight", "bias", "hidden"},
       {"grad_output", "weight", "hidden", "output", "activations"});
   add("rnn", "", {"gates", "weight", "bias", "hidden"}, {"grad_output", "weight", "output"});

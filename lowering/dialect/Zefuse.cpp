@@ -206,11 +206,13 @@ LogicalResult AttentionGradientOp::verify() {
 //===-- recurrence ---------------------------------------------------------------------------===//
 
 LogicalResult RecurrenceOp::verify() {
-  if (!llvm::is_contained({"lstm", "gru", "tanh", "relu"}, getCell()))
+  if (!llvm::is_contained({"lstm", "gru", "tanh", "relu", "lstm_layer"}, getCell()))
     return emitOpError("unknown cell '") << getCell() << "'";
-  const bool lstm = getCell() == "lstm", gru = getCell() == "gru";
-  unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm ? 5 : 4);
-  unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru ? 2 : 1);
+  const bool layer = getCell() == "lstm_layer", lstm = getCell() == "lstm", gru = getCell() == "gru";
+  if (layer && (getGradient() || getPacked() || getProjected()))
+    return emitOpError("is a layer with its input that is a derivative, packed or projected");
+  unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm || layer ? 5 : 4);
+  unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru || layer ? 2 : 1);
   if (getProjected()) {
     if (!lstm)
       return emitOpError("has a projection of another cell than an LSTM's");
@@ -229,12 +231,13 @@ LogicalResult RecurrenceOp::verify() {
     return element.isF32() || (narrow && element.isBF16());
   };
   for (auto [position, input] : llvm::enumerate(getInputs().drop_back(getPacked() ? 1 : 0)))
-    if (!isTaken(input.getType(), position == weight || (getProjected() && position == projection)))
+    if (!isTaken(input.getType(),
+                 position == weight || (layer && position == 0) || (getProjected() && position == projection)))
       return emitOpError("wants tensors of f32, or a weight of bf16");
   if (getPacked() && !cast<RankedTensorType>(getInputs().back().getType()).getElementType().isInteger(64))
     return emitOpError("wants the steps' numbers of rows of i64");
-  for (Type type : getResultTypes())
-    if (!isTaken(type, false))
+  for (auto [position, type] : llvm::enumerate(getResultTypes()))
+    if (!isTaken(type, layer && position == 0))
       return emitOpError("wants results of f32");
   if (auto layouts = getResultLayouts(); layouts && layouts->size() != results)
     return emitOpError("wants a layout for each result");

@@ -276,7 +276,7 @@ def Zefuse_RecurrenceOp : Zefuse_Op<"recurrence", [Pure,
     DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["getFixedOperandStrides", "keepsRowsOf", "setLayouts"]>]> {
   let summary = "all steps of one direction of a recurrent layer, or their derivative: one call of the host";
   let description = [{
-    `cell`: "lstm", "gru", "tanh" or "relu"; the operands and results of each, and of its `gradient`: plan.fbs, table Recurrence.
+    `cell`: "lstm", "gru", "tanh", "relu" or "lstm_layer"; the operands and results of each, and of its `gradient`: plan.fbs, table Recurrence.
     `reverse`: from the last step to the first. `packed`: of packed sequences. `projected`: an LSTM with a projection. `result_layouts`: as zefuse.matmul's, one for each.
     ```mlir
     %out, %cell, %activations, %cells = zefuse.recurrence "lstm" (%gates, %weight, %bias, %hidden, %start) : ...

@@ -95,8 +95,12 @@ Row rowOf(const plan::Plan& plan, const plan::Step& step) {
   }
   case plan::StepKind::Recurrence: {
     const auto* recurrence = step.kind_as_Recurrence();
-    Row row{plan::EnumNameRecurrentCell(recurrence->cell()), writtenOf(recurrence->results()), recurrence->note(), {}};
-    row.name += recurrence->gradient() ? " derivative" : " steps";
+    const bool layer = recurrence->cell() == plan::RecurrentCell::lstm_layer;
+    Row row{layer ? "lstm" : plan::EnumNameRecurrentCell(recurrence->cell()),
+            writtenOf(recurrence->results()),
+            recurrence->note(),
+            {}};
+    row.name += recurrence->gradient() ? " derivative" : layer ? " layer" : " steps";
     return row;
   }
   case plan::StepKind::AtenCall: {

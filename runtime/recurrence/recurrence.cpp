@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstring>
 
+#include "common/plan/dtype.h"
 #include "common/plan/recurrence.h"
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
@@ -61,6 +64,10 @@ Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, i
     if (desc.gradient)
       return {{sequence, weight, state, sequence, four}, {gates, gates, state}};
     return {{gates, weight, bias, state}, {sequence, four}};
+  case RecurrentCell::lstm_layer: {
+    const int64_t I = desc.operands[0].sizes.back();
+    return {{desc.operands[0].sizes, {4 * H * I + 4 * H * H}, bias, state, state}, {sequence, state}};
+  }
   case RecurrentCell::tanh:
   case RecurrentCell::relu: break;
   }
@@ -103,12 +110,45 @@ Status checkRows(const RecurrenceDesc& desc) {
 // Where a projection is among the operands.
 size_t placeOfProjection(const RecurrenceDesc& desc) { return plan::arityOf(desc.cell, desc.gradient).operands; }
 
+// A layer with its input.
+Status checkLayer(const RecurrenceDesc& desc) {
+  const Sizes &input = desc.operands[0].sizes, &weights = desc.operands[1].sizes, &state = desc.operands[3].sizes;
+  if (desc.gradient || desc.packed || desc.projected)
+    return refuse(Code::invalid_argument, desc, "is a derivative, packed or projected");
+  if (input.size() != 3 || state.size() != 2 || weights.size() != 1)
+    return refuse(Code::invalid_argument, desc, "wants an input of three dimensions, states of two and one of weights");
+  constexpr int64_t limit = INT32_MAX / 4;
+  for (int64_t size : {input[0], input[1], input[2], state[1]})
+    if (size < 0 || size > limit)
+      return refuse(Code::invalid_argument, desc, "has an impossible size");
+  if (input[2] < 1 || state[1] < 1)
+    return refuse(Code::invalid_argument, desc, "has no units");
+  const Shapes shapes = shapesOf(desc, {input[0], input[1]}, input[1], state[1], state[1]);
+  const plan::DType dtype = desc.operands[0].dtype;
+  for (size_t i = 0; i < desc.operands.size(); ++i) {
+    const bool narrow = i < 2 && dtype == plan::DType::bf16;
+    ZEFUSE_RETURN_IF_ERROR(
+        checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i), narrow));
+  }
+  if (desc.results[0].sizes.empty())
+    return refuse(Code::invalid_argument, desc, "lacks a result that its own steps read");
+  for (size_t i = 0; i < desc.results.size(); ++i)
+    if (!desc.results[i].sizes.empty())
+      ZEFUSE_RETURN_IF_ERROR(
+          checkTensor(desc, desc.results[i], shapes.results[i], "result " + std::to_string(i), /*narrow=*/i == 0));
+  if (desc.operands[1].dtype != dtype || desc.results[0].dtype != dtype)
+    return refuse(Code::unsupported, desc, "has an input, weights and an output of different dtypes");
+  return {};
+}
+
 Status check(const RecurrenceDesc& desc) {
   if (desc.projected && desc.cell != RecurrentCell::lstm)
     return refuse(Code::invalid_argument, desc, "has a projection of another cell than an LSTM's");
   const plan::RecurrenceArity arity = arityOf(desc);
   if (desc.operands.size() != arity.operands || desc.results.size() != arity.results)
     return refuse(Code::invalid_argument, desc, "has another number of operands or results");
+  if (desc.cell == RecurrentCell::lstm_layer)
+    return checkLayer(desc);
   const TensorDesc &sequence = desc.operands[0], &weight = desc.operands[arity.weight];
   if (sequence.sizes.size() != (desc.packed ? 2 : 3) || weight.sizes.size() != 2)
     return refuse(Code::invalid_argument, desc,
@@ -165,6 +205,16 @@ Tensor tensorOf(const TensorDesc& desc, const void* data) {
 
 const TensorDesc& weightOf(const RecurrenceDesc& desc) { return desc.operands[arityOf(desc).weight]; }
 
+// Units of the formula, and of the hidden state.
+int64_t hiddenOf(const RecurrenceDesc& desc) {
+  if (desc.cell == RecurrentCell::lstm_layer)
+    return desc.operands[3].sizes[1];
+  return desc.projected ? weightOf(desc).sizes[0] / 4 : weightOf(desc).sizes[1];
+}
+int64_t outputsOf(const RecurrenceDesc& desc) {
+  return desc.cell == RecurrentCell::lstm_layer ? hiddenOf(desc) : weightOf(desc).sizes[1];
+}
+
 const Level& levelOf(const RecurrenceDesc& desc) {
   const bool narrow = weightOf(desc).dtype == plan::DType::bf16 &&
                       (!desc.projected || desc.operands[placeOfProjection(desc)].dtype == plan::DType::bf16);
@@ -203,39 +253,56 @@ Result<std::shared_ptr<const Recurrence>> Recurrence::get(const RecurrenceDesc& 
 
 Recurrence::Recurrence(RecurrenceDesc desc)
     : desc_(std::move(desc)), steps_((desc_.packed ? desc_.operands.back() : desc_.operands[0]).sizes[0]),
-      batch_(desc_.packed ? stateOf(desc_).sizes[0] : desc_.operands[0].sizes[1]),
-      hidden_(desc_.projected ? weightOf(desc_).sizes[0] / 4 : weightOf(desc_).sizes[1]),
-      outputs_(weightOf(desc_).sizes[1]), total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_),
-      level_(levelOf(desc_)),
+      batch_(desc_.packed ? stateOf(desc_).sizes[0] : desc_.operands[0].sizes[1]), hidden_(hiddenOf(desc_)),
+      outputs_(outputsOf(desc_)), inputs_(isLayer() ? desc_.operands[0].sizes[2] : 0),
+      total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_), level_(levelOf(desc_)),
       implementation_(std::string(level_.tiled ? "steps in " : "steps in registers: ") + level_.name) {}
 
-size_t Recurrence::packedBytes() const {
+bool Recurrence::narrowLayer() const { return isLayer() && weightOf(desc_).dtype == plan::DType::bf16; }
+
+// Whether a layer's input is copied for its loops: widened, or with zeros behind it.
+bool Recurrence::copiesInput() const { return narrowLayer() && (!level_.tiled || inputs_ != tiledDepth(inputs_)); }
+
+size_t Recurrence::packedBytesOf(int64_t depth) const {
   const int64_t gates = arityOf(desc_).gates;
+  const Matrix matrix{gates, gates * hidden_, depth};
+  const RecurrentCell cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
   if (level_.tiled)
-    return size_t(packedTiles(desc_.cell, {gates, gates * hidden_, outputs_})) * sizeof(__bf16);
-  return size_t(packedSize(desc_.cell, desc_.gradient, {gates, gates * hidden_, outputs_}, level_.lanes)) *
-         sizeof(float);
+    return size_t(packedTiles(cell, matrix)) * sizeof(__bf16);
+  return size_t(packedSize(cell, desc_.gradient, matrix, level_.lanes)) * sizeof(float);
+}
+
+// Of a layer the state's weight is the first, as of the others.
+size_t Recurrence::packedBytes() const { return packedBytesOf(outputs_) + (isLayer() ? packedBytesOf(inputs_) : 0); }
+
+void Recurrence::packMatrix(int64_t depth, const void* weight, void* packed) const {
+  const int64_t gates = arityOf(desc_).gates;
+  const Matrix matrix{gates, gates * hidden_, depth};
+  const RecurrentCell cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
+  if (level_.tiled)
+    packTiles(cell, matrix, level_.together, static_cast<const uint16_t*>(weight), static_cast<uint16_t*>(packed));
+  else if (weightOf(desc_).dtype == plan::DType::bf16)
+    pack(cell, desc_.gradient, matrix, level_.lanes, static_cast<const __bf16*>(weight), static_cast<float*>(packed));
+  else
+    pack(cell, desc_.gradient, matrix, level_.lanes, static_cast<const float*>(weight), static_cast<float*>(packed));
 }
 
 Status Recurrence::packB(const void* weight, void* packed) const {
-  const int64_t gates = arityOf(desc_).gates;
-  const Matrix matrix{gates, gates * hidden_, outputs_};
-  if (level_.tiled)
-    packTiles(desc_.cell, matrix, level_.together, static_cast<const uint16_t*>(weight),
-              static_cast<uint16_t*>(packed));
-  else if (weightOf(desc_).dtype == plan::DType::bf16)
-    pack(desc_.cell, desc_.gradient, matrix, level_.lanes, static_cast<const __bf16*>(weight),
-         static_cast<float*>(packed));
-  else
-    pack(desc_.cell, desc_.gradient, matrix, level_.lanes, static_cast<const float*>(weight),
-         static_cast<float*>(packed));
+  if (!isLayer()) {
+    packMatrix(outputs_, weight, packed);
+    return {};
+  }
+  const auto* of_input = static_cast<const std::byte*>(weight);
+  const auto* of_state = of_input + 4 * hidden_ * inputs_ * int64_t(plan::elementSize(weightOf(desc_).dtype));
+  packMatrix(outputs_, of_state, packed);
+  packMatrix(inputs_, of_input, static_cast<std::byte*>(packed) + packedBytesOf(outputs_));
   return {};
 }
 
 bool Recurrence::packsLike(const Primitive& other) const {
   const auto* same = dynamic_cast<const Recurrence*>(&other);
   return same && same->desc_.cell == desc_.cell && same->desc_.gradient == desc_.gradient && same->hidden_ == hidden_ &&
-         same->outputs_ == outputs_ && same->level_.tiled == level_.tiled &&
+         same->outputs_ == outputs_ && same->inputs_ == inputs_ && same->level_.tiled == level_.tiled &&
          weightOf(same->desc_).dtype == weightOf(desc_).dtype;
 }
 
@@ -254,7 +321,11 @@ Recurrence::Scratch Recurrence::scratch() const {
   else if (desc_.projected)
     scratch.rounded += packedSize(RecurrentCell::tanh, desc_.gradient, matrix, level_.lanes);
   scratch.rounded_cells = scratch.rounded + (level_.tiled ? batch_ * tiledDepth(outputs_) : 0);
-  scratch.end = scratch.rounded_cells + (level_.tiled && desc_.projected ? batch_ * tiledDepth(hidden_) / 2 : 0);
+  scratch.input = scratch.rounded_cells + (level_.tiled && desc_.projected ? batch_ * tiledDepth(hidden_) / 2 : 0);
+  scratch.output = scratch.input;
+  if (copiesInput())
+    scratch.output += lines(steps_ * batch_ * (level_.tiled ? tiledDepth(inputs_) / 2 : inputs_));
+  scratch.end = scratch.output + (narrowLayer() && !level_.tiled ? steps_ * batch_ * hidden_ : 0);
   return scratch;
 }
 
@@ -293,10 +364,10 @@ Status Recurrence::readRows(const int64_t* rows, int64_t* places) const {
   return {};
 }
 
-Status Recurrence::run(const Arguments& arguments) const {
+Sequence Recurrence::sequence(const Arguments& arguments) const {
   const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient, false, desc_.projected);
   Sequence s;
-  s.cell = desc_.cell;
+  s.cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
   s.gradient = desc_.gradient;
   s.reverse = desc_.reverse;
   s.projected = desc_.projected;
@@ -310,24 +381,28 @@ Status Recurrence::run(const Arguments& arguments) const {
     s.operands[i] = tensorOf(desc_.operands[i], arguments.operands[i]);
   for (size_t i = 0; i < arity.results; ++i)
     s.results[i] = tensorOf(desc_.results[i], arguments.results[i]);
-  Tensor last_gradient;  // the last hidden state's
-  if (desc_.packed) {
-    int64_t* places = static_cast<int64_t*>(arguments.scratch);
-    s.rows = static_cast<const int64_t*>(arguments.operands.back());
-    s.places = places;
-    ZEFUSE_RETURN_IF_ERROR(readRows(s.rows, places));
-    if (desc_.gradient)
-      last_gradient = tensorOf(desc_.operands[arity.operands], arguments.operands[arity.operands]);
-    else
-      s.last_hidden = tensorOf(desc_.results[arity.results], arguments.results[arity.results]);
-    if (!desc_.gradient)
-      s.hidden_before = tensorOf(desc_.results[arity.results + 1], arguments.results[arity.results + 1]);
-    for (int64_t t = 0; t < steps_ && s.hidden_before.data; ++t)  // the steps leave the rest there
-      for (int64_t b = s.before(t).rows; b < s.rows[t]; ++b)
-        std::memcpy(s.hidden_before.at(places[t], b), s.operands[3].at(0, b), size_t(outputs_) * sizeof(float));
-  }
+  return s;
+}
 
-  float* memory = reinterpret_cast<float*>(static_cast<char*>(arguments.scratch) + placesBytes(desc_, steps_));
+Status Recurrence::preparePacked(Sequence& s, const Arguments& arguments) const {
+  const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient, false, desc_.projected);
+  int64_t* places = static_cast<int64_t*>(arguments.scratch);
+  s.rows = static_cast<const int64_t*>(arguments.operands.back());
+  s.places = places;
+  ZEFUSE_RETURN_IF_ERROR(readRows(s.rows, places));
+  if (desc_.gradient)
+    return {};
+  s.last_hidden = tensorOf(desc_.results[arity.results], arguments.results[arity.results]);
+  s.hidden_before = tensorOf(desc_.results[arity.results + 1], arguments.results[arity.results + 1]);
+  for (int64_t t = 0; t < steps_ && s.hidden_before.data; ++t)  // the steps leave the rest there
+    for (int64_t b = s.before(t).rows; b < s.rows[t]; ++b)
+      std::memcpy(s.hidden_before.at(places[t], b), s.operands[3].at(0, b), size_t(outputs_) * sizeof(float));
+  return {};
+}
+
+// What the steps carry on, and where.
+void Recurrence::prepareStates(Sequence& s, const Arguments& arguments, float* memory) const {
+  const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient, false, desc_.projected);
   const Scratch parts = scratch();
   s.hidden_carry = {memory + parts.hidden, 0, outputs_};
   s.cell_carry = {memory + parts.cell, 0, hidden_};
@@ -337,42 +412,112 @@ Status Recurrence::run(const Arguments& arguments) const {
     if (!desc_.gradient)
       s.unprojected = {memory + parts.unprojected, 0, hidden_};
   }
-  const bool lstm = desc_.cell == RecurrentCell::lstm;
+  const bool lstm = s.cell == RecurrentCell::lstm;
   if (desc_.gradient) {
     // The states' derivatives stay behind in them.
     if (const Tensor& hidden = s.results[lstm ? 1 : arity.results - 1]; hidden.data)  // its gradient
       s.hidden_carry = hidden;
     if (lstm && s.results[2].data)
       s.cell_carry = s.results[2];
+    Tensor last_gradient;  // the last hidden state's
+    if (desc_.packed)
+      last_gradient = tensorOf(desc_.operands[arity.operands], arguments.operands[arity.operands]);
     fill(s.hidden_carry, last_gradient, batch_, outputs_);
     if (lstm)
       fill(s.cell_carry, s.operands[1], batch_, hidden_);
   } else if (lstm && steps_ == 0 && s.results[1].data) {
     fill(s.results[1], s.operands[4], batch_, hidden_);
   }
-  if (steps_ == 0 || batch_ == 0)
-    return {};
-  if (level_.tiled) {
-    s.tiles = {static_cast<const uint16_t*>(arguments.b), reinterpret_cast<__bf16*>(memory + parts.rounded), batch_,
-               tiledDepth(outputs_)};
-    std::fill_n(s.tiles.hidden, 2 * batch_ * s.tiles.depth, __bf16(0));
-    if (desc_.projected) {
-      s.tiles.projection = reinterpret_cast<const uint16_t*>(memory + parts.projection);
-      s.tiles.unprojected = reinterpret_cast<__bf16*>(memory + parts.rounded_cells);
-      s.tiles.unprojected_depth = tiledDepth(hidden_);
-      std::fill_n(s.tiles.unprojected, batch_ * s.tiles.unprojected_depth, __bf16(0));
-    }
-    const Tensor& hidden = s.operands[3];
-    for (int64_t n = 0; n < (desc_.packed ? 2 : 1); ++n)  // a row that begins at any step finds it
-      for (int64_t b = 0; b < batch_; ++b)
-        std::transform(hidden.at(0, b), hidden.at(0, b) + outputs_, s.tiles.at(n, b), onednn::toBf16);
-  }
+}
 
-  const int64_t units = unitsOfBlock(desc_.cell, desc_.gradient, level_.lanes);
+void Recurrence::prepareTiles(Sequence& s, const Arguments& arguments, float* memory) const {
+  const Scratch parts = scratch();
+  s.tiles = {static_cast<const uint16_t*>(arguments.b), reinterpret_cast<__bf16*>(memory + parts.rounded), batch_,
+             tiledDepth(outputs_)};
+  std::fill_n(s.tiles.hidden, 2 * batch_ * s.tiles.depth, __bf16(0));
+  if (desc_.projected) {
+    s.tiles.projection = reinterpret_cast<const uint16_t*>(memory + parts.projection);
+    s.tiles.unprojected = reinterpret_cast<__bf16*>(memory + parts.rounded_cells);
+    s.tiles.unprojected_depth = tiledDepth(hidden_);
+    std::fill_n(s.tiles.unprojected, batch_ * s.tiles.unprojected_depth, __bf16(0));
+  }
+  const Tensor& hidden = s.operands[3];
+  for (int64_t n = 0; n < (desc_.packed ? 2 : 1); ++n)  // a row that begins at any step finds it
+    for (int64_t b = 0; b < batch_; ++b)
+      std::transform(hidden.at(0, b), hidden.at(0, b) + outputs_, s.tiles.at(n, b), onednn::toBf16);
+}
+
+// A layer's input and its weight, and where its output goes, as the loops have them: there are no gates.
+void Recurrence::prepareInput(Sequence& s, const Arguments& arguments, float* memory) const {
+  const Scratch parts = scratch();
+  const std::byte* packed = static_cast<const std::byte*>(arguments.b) + packedBytesOf(outputs_);
+  const Tensor input = s.operands[0], output = s.results[0];
+  s.operands[0] = {};
+  s.inputs = inputs_;
+  s.packed_input = reinterpret_cast<const float*>(packed);
+  if (!narrowLayer()) {
+    s.input = input;
+    return;
+  }
+  const auto* data = reinterpret_cast<const uint16_t*>(input.data);
+  Tiles& tiles = s.tiles;
+  if (level_.tiled) {
+    tiles.packed_input = reinterpret_cast<const uint16_t*>(packed);
+    tiles.input = reinterpret_cast<const __bf16*>(data);
+    tiles.input_step = input.step;
+    tiles.input_row = input.row;
+    tiles.input_depth = tiledDepth(inputs_);
+    tiles.output = reinterpret_cast<__bf16*>(output.data);
+    tiles.output_step = output.step;
+    tiles.output_row = output.row;
+    s.results[0] = {};
+  } else {
+    s.results[0] = {memory + parts.output, batch_ * hidden_, hidden_};
+  }
+  if (!copiesInput())
+    return;
+  float* wide = memory + parts.input;
+  auto* padded = reinterpret_cast<uint16_t*>(wide);
+  onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const uint16_t* from = data + at / batch_ * input.step + at % batch_ * input.row;
+      if (level_.tiled)
+        std::fill_n(std::copy_n(from, inputs_, padded + at * tiles.input_depth), tiles.input_depth - inputs_,
+                    uint16_t(0));
+      else
+        std::transform(from, from + inputs_, wide + at * inputs_,
+                       [](uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); });
+    }
+  });
+  if (level_.tiled) {
+    tiles.input = reinterpret_cast<const __bf16*>(padded);
+    tiles.input_row = tiles.input_depth;
+    tiles.input_step = batch_ * tiles.input_depth;
+  } else {
+    s.input = {wide, batch_ * inputs_, inputs_};
+  }
+}
+
+// Of a layer of bf16 whose loops are of f32.
+void Recurrence::roundOutput(const Sequence& s, const Arguments& arguments) const {
+  const Tensor output = tensorOf(desc_.results[0], arguments.results[0]);
+  auto* to = reinterpret_cast<uint16_t*>(output.data);
+  onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t t = at / batch_, b = at % batch_;
+      const float* from = s.results[0].at(t, b);
+      std::transform(from, from + hidden_, to + t * output.step + b * output.row, onednn::bitsOfBf16);
+    }
+  });
+}
+
+// Shares the loops out among the team's threads.
+void Recurrence::runShared(const Sequence& s) const {
+  const int64_t units = unitsOfBlock(s.cell, desc_.gradient, level_.lanes);
   const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, onednn::maxThreads());
   const double rows = double(total_) / double(steps_);  // of a step
   const int64_t outputs = desc_.projected ? plainBlocks(outputs_, level_.lanes) : 0;
-  const double weights = double(arity.gates * hidden_ * outputs_) + (outputs ? double(outputs_ * hidden_) : 0);
+  const double weights = double(s.gates * hidden_ * (outputs_ + s.inputs)) + (outputs ? double(outputs_ * hidden_) : 0);
   const double work = 2.0 * rows * weights;
   const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
   if (batch_ >= 2 * threads && weights <= double(cached_weight * (level_.tiled ? 2 : 1))) {
@@ -380,12 +525,12 @@ Status Recurrence::run(const Arguments& arguments) const {
     onednn::overTeam(batch_, std::max<int64_t>(1, batch_ / worth), [&](int64_t begin, int64_t end) {
       level_.run(s, {begin, end, 0, blocks, nullptr, 1, 0, outputs});
     });
-    return {};
+    return;
   }
   const Division wanted = divide(worth, batch_, blocks);
   if (wanted.rows * wanted.blocks == 1) {
     level_.run(s, {0, batch_, 0, blocks, nullptr, 1, 0, outputs});
-    return {};
+    return;
   }
   std::array<Meeting, most_row_parts> meetings;
   onednn::togetherOverTeam(wanted.rows * wanted.blocks, [&](int64_t part, int64_t of) {
@@ -397,6 +542,23 @@ Status Recurrence::run(const Arguments& arguments) const {
                      blocks * (block + 1) / d.blocks, d.blocks > 1 ? &meetings[size_t(row)] : nullptr, d.blocks,
                      outputs * block / d.blocks, outputs * (block + 1) / d.blocks});
   });
+}
+
+Status Recurrence::run(const Arguments& arguments) const {
+  Sequence s = sequence(arguments);
+  if (desc_.packed)
+    ZEFUSE_RETURN_IF_ERROR(preparePacked(s, arguments));
+  float* memory = reinterpret_cast<float*>(static_cast<char*>(arguments.scratch) + placesBytes(desc_, steps_));
+  prepareStates(s, arguments, memory);
+  if (steps_ == 0 || batch_ == 0)
+    return {};
+  if (level_.tiled)
+    prepareTiles(s, arguments, memory);
+  if (isLayer())
+    prepareInput(s, arguments, memory);
+  runShared(s);
+  if (narrowLayer() && !level_.tiled)
+    roundOutput(s, arguments);
   return {};
 }
 

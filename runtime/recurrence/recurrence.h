@@ -14,6 +14,7 @@
 namespace zefuse::recurrence {
 
 struct Level;
+struct Sequence;
 
 struct RecurrenceDesc {
   plan::RecurrentCell cell{};
@@ -22,7 +23,8 @@ struct RecurrenceDesc {
   bool packed = false;                       // packed sequences; the last operand says how many rows each step has
   std::vector<onednn::TensorDesc> operands;  // f32; the weights f32 or bf16; rows of packed sequences i64
   std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
-  bool projected = false;                    // an LSTM with a projection, the operand behind the others
+  // Of the cell lstm_layer the input, its weights and the output are all f32 or all bf16.
+  bool projected = false;  // an LSTM with a projection, the operand behind the others
   bool operator==(const RecurrenceDesc&) const = default;
 };
 
@@ -49,15 +51,28 @@ public:
 private:
   // Scratch memory, in floats behind where steps of packed sequences begin; each part in whole lines of a cache.
   struct Scratch {
-    int64_t hidden, cell, unprojected, projection, rounded, rounded_cells, end;
+    int64_t hidden, cell, unprojected, projection, rounded, rounded_cells, input, output, end;
   };
   Scratch scratch() const;
+  bool isLayer() const { return desc_.cell == plan::RecurrentCell::lstm_layer; }
+  bool narrowLayer() const;
+  bool copiesInput() const;
+  size_t packedBytesOf(int64_t depth) const;
+  void packMatrix(int64_t depth, const void* weight, void* packed) const;
+  Sequence sequence(const Arguments& arguments) const;
+  Status preparePacked(Sequence& s, const Arguments& arguments) const;
+  void prepareStates(Sequence& s, const Arguments& arguments, float* memory) const;
+  void prepareTiles(Sequence& s, const Arguments& arguments, float* memory) const;
+  void prepareInput(Sequence& s, const Arguments& arguments, float* memory) const;
+  void roundOutput(const Sequence& s, const Arguments& arguments) const;
+  void runShared(const Sequence& s) const;
   Status readRows(const int64_t* rows, int64_t* places) const;
   void packProjection(const void* projection, float* packed) const;
 
   RecurrenceDesc desc_;
   int64_t steps_, batch_, hidden_;
   int64_t outputs_;  // units of the hidden state
+  int64_t inputs_;   // numbers of a layer's input
   int64_t total_;    // rows of all steps
   const Level& level_;
   std::string implementation_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/recurrence/layer_tiles.h"
 #include "runtime/recurrence/projected.h"
 #include "runtime/recurrence/steps.h"
 #include "runtime/recurrence/tiles.h"
@@ -45,7 +46,10 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
 
 [[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)]] void
 runTiles(const Sequence& sequence, const Share& share) {
-  runStepsInTiles<true>(sequence, share);
+  if (sequence.tiles.input)
+    runLayerInTiles(sequence, share);
+  else
+    runStepsInTiles<true>(sequence, share);
 }
 
 [[gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)]] void runPairs(const Sequence& sequence,

@@ -33,6 +33,12 @@ struct Tiles {
   const uint16_t* projection = nullptr;
   __bf16* unprojected = nullptr;
   int64_t unprojected_depth = 0;
+  // Of a whole layer: its input's weight, packed as the other, the input [steps, rows, input_depth], and the output.
+  const uint16_t* packed_input = nullptr;
+  const __bf16* input = nullptr;
+  int64_t input_step = 0, input_row = 0, input_depth = 0;
+  __bf16* output = nullptr;
+  int64_t output_step = 0, output_row = 0;
 
   // The hidden state that the n-th step to be computed reads.
   __bf16* at(int64_t n, int64_t b) const { return hidden + ((n & 1) * rows + b) * depth; }
@@ -50,6 +56,10 @@ struct Sequence {
   std::array<Tensor, 4> results;
   Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
   Tensor unprojected;               // [rows, hidden]: what a step projects
+  // Of a whole layer, whose products with its input [steps, rows, inputs] are the steps' own: there are no gates.
+  Tensor input;
+  int64_t inputs = 0;
+  const float* packed_input = nullptr;  // as `packed`
   // Of packed sequences, else null: how many rows each step has, which never grows, and how many the steps before it.
   const int64_t *rows = nullptr, *places = nullptr;
   // Of packed sequences: where each row ended, [rows, units], and the hidden state that each step read, as output.

@@ -132,8 +132,10 @@ template <int lanes, int rows, bool tiled>
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
     for (int g = 0; g < 4; ++g) {
-      load<lanes>(sums[r][g], gates.at(place, b + r) + g * H + unit, count);
-      load<lanes>(x, bias + g * H + unit, count);
+      load<lanes>(sums[r][g], bias + g * H + unit, count);
+      if (!gates.data)
+        continue;  // the product has them
+      load<lanes>(x, gates.at(place, b + r) + g * H + unit, count);
       sums[r][g] += x;
     }
   addProduct<lanes, rows, 4, tiled>(sums, product);
@@ -162,9 +164,14 @@ template <int lanes, int rows, bool tiled>
     } else if (s.projected) {
       store<lanes>(s.unprojected.at(0, b + r) + unit, x, count);
     } else {
-      store<lanes>(output.at(place, b + r) + unit, x, count);
-      if constexpr (tiled)
+      if (output.data)
+        store<lanes>(output.at(place, b + r) + unit, x, count);
+      if constexpr (tiled) {
         storeRounded<lanes>(s, t, b + r, unit, x, count);
+        if (s.tiles.output)
+          storeRounded<lanes>(s.tiles.output + place * s.tiles.output_step + (b + r) * s.tiles.output_row + unit, x,
+                              count);
+      }
       handOn<lanes>(s, after, b + r, unit, x, count);
     }
     if (b + r >= after.rows && s.results[1].data)
@@ -393,11 +400,12 @@ template <int lanes, int vectors>
   const Tensor& activations = s.results[s.cell == plan::RecurrentCell::lstm ? 2 : 1];
   for (int64_t v = vectors * part / parts; v < vectors * (part + 1) / parts; ++v)
     for (int64_t b = begin; b < end; ++b) {
-      __builtin_prefetch(s.operands[0].at(place, b) + v * apart + unit);
+      if (s.operands[0].data)
+        __builtin_prefetch(s.operands[0].at(place, b) + v * apart + unit);
       if (!plain && activations.data)
         __builtin_prefetch(activations.at(place, b) + v * apart + unit, 1);
     }
-  if (part + 1 == parts && !s.projected)
+  if (part + 1 == parts && s.results[0].data && !s.projected)
     for (int64_t b = begin; b < end; ++b)
       __builtin_prefetch(s.results[0].at(place, b) + unit, 1);
 }
@@ -417,11 +425,11 @@ template <int lanes, int rows, int vectors>
 
 // product = `count` rows of left @ a block of the packed weight, by pieces of the weight that the nearest cache holds
 // for all tiles of rows: a weight that no near cache holds is read once a step, not once a tile. `formula`: of what the
-// cell's formula of these rows, from `begin` on, will read, some is fetched meanwhile.
+// cell's formula of these rows, from `begin` on, will read, some is fetched meanwhile. `adds`: += instead of =.
 template <int lanes, int rows, int vectors, bool formula>
 [[gnu::always_inline]] inline void multiplyRows(const Sequence& s, int64_t t, int64_t begin, int64_t count,
                                                 int64_t block, const float* left, int64_t stride, const float* packed,
-                                                int64_t depth, float* product) {
+                                                int64_t depth, float* product, bool adds = false) {
   constexpr int64_t piece = 64;
   // Tiles as equal as can be: one of few rows waits for the weight.
   const int64_t tiles = (count + rows - 1) / rows, pieces = (depth + piece - 1) / piece;
@@ -431,7 +439,8 @@ template <int lanes, int rows, int vectors, bool formula>
       if constexpr (formula)
         fetchAhead<lanes, vectors>(s, t, begin + from, begin + to, block, k / piece, pieces);
       multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, product + from * vectors * lanes,
-                                       left + from * stride + k, stride, packed, std::min(piece, depth - k), k == 0);
+                                       left + from * stride + k, stride, packed, std::min(piece, depth - k),
+                                       k == 0 && !adds);
     }
 }
 
@@ -446,7 +455,11 @@ template <int lanes, int rows, int vectors>
   const int64_t stride = s.gradient ? gradients.row : begins ? s.operands[3].row : s.results[0].row;
   const int64_t depth = s.gradient ? s.gates * s.hidden : s.outputs;
   const float* packed = s.packed + block * depth * vectors * lanes;
-  multiplyRows<lanes, rows, vectors, true>(s, t, begin, end - begin, block, left, stride, packed, depth, product);
+  if (s.input.data)
+    multiplyRows<lanes, rows, vectors, false>(s, t, begin, end - begin, block, s.input.at(t, begin), s.input.row,
+                                              s.packed_input + block * s.inputs * vectors * lanes, s.inputs, product);
+  multiplyRows<lanes, rows, vectors, true>(s, t, begin, end - begin, block, left, stride, packed, depth, product,
+                                           s.input.data != nullptr);
   for (int64_t b = begin; b < end; b += 2)
     tileOf<lanes, 2>(s, t, b, block, end - b, product + (b - begin) * vectors * lanes);
 }

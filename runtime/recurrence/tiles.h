@@ -9,19 +9,21 @@ namespace zefuse::recurrence {
 
 using onednn::tile_depth, onednn::tile_rows, onednn::tile_sums;
 
-// product [vectors, 16, 16] = left [rows, depth] @ a block of the packed weight
+// Rows of bf16, `stride` apart, and the block of a packed weight that they are multiplied with.
+struct Factors {
+  const __bf16* left;
+  int64_t stride, depth;
+  const uint16_t* packed;
+};
+
+// sums += left @ packed
 template <int vectors>
-[[gnu::target("amx-tile,amx-bf16"), gnu::noinline]] void multiplyTiles(const __bf16* left, int64_t depth,
-                                                                       const uint16_t* packed, float* product) {
+[[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void addTiles(const Factors& factors) {
   constexpr int64_t tile = onednn::tile_factors;
-  const int64_t stride = depth * int64_t(sizeof(__bf16));
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  if constexpr (vectors > 3)
-    _tile_zero(3);
-  for (int64_t k = 0; k < depth; k += tile_depth, packed += vectors * tile) {
-    _tile_loadd(4, left + k, stride);
+  const int64_t stride = factors.stride * int64_t(sizeof(__bf16));
+  const uint16_t* packed = factors.packed;
+  for (int64_t k = 0; k < factors.depth; k += tile_depth, packed += vectors * tile) {
+    _tile_loadd(4, factors.left + k, stride);
     _tile_loadd(5, packed, 64);
     _tile_dpbf16ps(0, 4, 5);
     _tile_loadd(6, packed + tile, 64);
@@ -33,6 +35,19 @@ template <int vectors>
       _tile_dpbf16ps(3, 4, 5);
     }
   }
+}
+
+// product [vectors, 16, 16] = of the input, if there is one, and of the state: left [rows, depth] @ packed
+template <int vectors>
+[[gnu::target("amx-tile,amx-bf16"), gnu::noinline]] void multiplyTiles(const Factors& of_input, const Factors& of_state,
+                                                                       float* product) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  if constexpr (vectors > 3)
+    _tile_zero(3);
+  addTiles<vectors>(of_input);
+  addTiles<vectors>(of_state);
   _tile_stored(0, product, 64);
   _tile_stored(1, product + tile_sums, 64);
   _tile_stored(2, product + 2 * tile_sums, 64);
@@ -94,24 +109,34 @@ template <int vectors, int rows>
     multiplyPairs<vectors, rows, false>(left, stride, depth, packed, product, first, 0);
 }
 
-// product [vectors, 16, 16] = left [rows, depth] @ a block of the packed weight. Rows whose sums do not fit into the
-// registers at once go by pieces of the weight, as in `units`; fewer read it but once, in a stream.
+// product [vectors, 16, 16] = left [rows, depth] @ packed, `adds`: += it. Rows whose sums do not fit into the registers
+// at once go by pieces of the weight, as in `units`; fewer read it but once, in a stream.
 template <int vectors>
-[[ZEFUSE_PAIRS, gnu::noinline]] void multiplyPairs(const __bf16* left, int64_t rows, int64_t depth,
-                                                   const uint16_t* packed, float* product) {
+[[ZEFUSE_PAIRS, gnu::noinline]] void multiplyPairs(const Factors& factors, int64_t rows, float* product, bool adds) {
   constexpr int64_t most = 6, stream = 2048;
+  const auto [left, stride, depth, weight] = factors;
+  const uint16_t* packed = weight;
   const int64_t parts = (rows + most - 1) / most, piece = parts > 1 ? 4 * tile_depth : 8 * tile_depth;
   for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * tile_rows) {
     const int64_t count = std::min(piece, depth - k), next = parts > 1 ? count * vectors * tile_rows : stream;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t from = rows * part / parts, to = rows * (part + 1) / parts;
-      multiplyPairsOf<vectors, most>(to - from, part + 1 == parts ? next : 0, left + from * depth + k, depth, count,
-                                     packed, product + from * tile_rows, k == 0);
+      multiplyPairsOf<vectors, most>(to - from, part + 1 == parts ? next : 0, left + from * stride + k, stride, count,
+                                     packed, product + from * tile_rows, k == 0 && !adds);
     }
   }
 }
 
 #undef ZEFUSE_PAIRS
+
+// A layer's input at a step; nothing where there are gates instead.
+[[gnu::always_inline]] inline Factors inputFactors(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+  const Tiles& tiles = s.tiles;
+  if (!tiles.input)
+    return {};
+  return {tiles.input + t * tiles.input_step + b * tiles.input_row, tiles.input_row, tiles.input_depth,
+          tiles.packed_input + block * tiles.input_depth * 4 * tile_rows};
+}
 
 template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Sequence& s, const Share& share) {
   const int vectors = s.cell == plan::RecurrentCell::gru ? 3 : 4;
@@ -121,11 +146,14 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups;
   alignas(64) float product[4 * tile_sums];
-  auto multiply = [&](auto of, const __bf16* left, int64_t wanted, const uint16_t* packed, int64_t of_left) {
-    if constexpr (amx)
-      multiplyTiles<of>(left, of_left, packed, product);
-    else
-      multiplyPairs<of>(left, wanted, of_left, packed, product);
+  auto multiply = [&](auto of, const Factors& of_input, const Factors& of_state, int64_t wanted) {
+    if constexpr (amx) {
+      multiplyTiles<of>(of_input, of_state, product);
+    } else {
+      if (of_input.depth > 0)
+        multiplyPairs<of>(of_input, wanted, product, false);
+      multiplyPairs<of>(of_state, wanted, product, of_input.depth > 0);
+    }
   };
   int64_t met = 0;
   if constexpr (amx)
@@ -139,15 +167,15 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
       for (int64_t begin = share.first_row; begin < last_row; begin += rows) {
         const int64_t end = std::min(begin + rows, last_row),
                       from = amx ? std::min(begin, share.last_row - rows) : begin;
-        const uint16_t* packed = s.tiles.packed + block * block_size;
-        if (vectors == 3)
+        const Factors of_input = inputFactors(s, t, from, block),
+                      of_state{s.tiles.at(n, from), depth, depth, s.tiles.packed + block * block_size};
+        if (vectors == 3) {
           fetchAhead<16, 3>(s, t, begin, end, block, 0, 1);
-        else
+          multiply(std::integral_constant<int, 3>(), of_input, of_state, end - from);
+        } else {
           fetchAhead<16, 4>(s, t, begin, end, block, 0, 1);
-        if (vectors == 3)
-          multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), end - from, packed, depth);
-        else
-          multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), end - from, packed, depth);
+          multiply(std::integral_constant<int, 4>(), of_input, of_state, end - from);
+        }
         for (int64_t b = begin; b < end; b += 2)
           tileOf<16, 2, true>(s, t, b, block, end - b, product + (b - from) * 16);
       }
@@ -160,8 +188,9 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
       for (int64_t begin = share.first_row; begin < last_row; begin += rows) {
         const int64_t end = std::min(begin + rows, last_row),
                       from = amx ? std::min(begin, share.last_row - rows) : begin;
-        multiply(std::integral_constant<int, 4>(), s.tiles.unprojected + from * width, end - from,
-                 s.tiles.projection + block * width * 4 * tile_rows, width);
+        multiply(std::integral_constant<int, 4>(), {},
+                 {s.tiles.unprojected + from * width, width, width, s.tiles.projection + block * width * 4 * tile_rows},
+                 end - from);
         for (int64_t b = begin; b < end; ++b)
           storeProjected<16, true>(s, t, b, block, product + (b - from) * 16);
       }

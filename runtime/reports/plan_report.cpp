@@ -100,9 +100,10 @@ private:
     } else if (auto* grouped = step.kind_as_GroupedMatmul()) {
       calls_.add(noted(plan_, number, grouped->note()).add("kind", "grouped matmul"));
     } else if (auto* recurrence = step.kind_as_Recurrence()) {
-      const std::string cell = plan::EnumNameRecurrentCell(recurrence->cell());
+      const bool layer = recurrence->cell() == plan::RecurrentCell::lstm_layer;
+      const std::string cell = layer ? "lstm" : plan::EnumNameRecurrentCell(recurrence->cell());
       Object entry = noted(plan_, number, recurrence->note());
-      entry.add("kind", cell + (recurrence->gradient() ? " derivative" : " steps"));
+      entry.add("kind", cell + (recurrence->gradient() ? " derivative" : layer ? " layer" : " steps"));
       calls_.add(entry);
       addHostStep(entry, cell, recurrence->note());
     } else if (auto* aten = step.kind_as_AtenCall()) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -149,6 +150,43 @@ def test_steps_are_one_call_however_many() -> None:
     assert sum(counts[0]) <= 4  # the product of the input, the steps, what makes the states
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("layers", "bidirectional", "batch_first", "bias"), [
+    (1, False, False, True), (2, True, True, True), (1, True, True, False),
+])  # fmt: skip
+def test_an_lstm_of_many_rows_is_one_call(
+    layers: int, bidirectional: bool, batch_first: bool, bias: bool, dtype: torch.dtype
+) -> None:
+    """With the products of its input, unless somebody wants derivatives; no farther from f64 than eager."""
+    torch.manual_seed(0)
+    layer = nn.LSTM(19, 40, layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
+    rows, directions = 21, 2 if bidirectional else 1
+    x = torch.randn((rows, 9, 19) if batch_first else (9, rows, 19), dtype=dtype)
+    exact = copy.deepcopy(layer.to(dtype)).double()
+    states = states_of("lstm", layer, rows, dtype)
+    with torch.no_grad():
+        explanation = zefuse.explain(layer, x, states)
+        assert [call["kind"] for call in explanation.calls] == ["lstm layer"] * layers * directions
+        ours, eager = flat(torch.compile(layer, backend="zefuse", fullgraph=True)(x, states)), flat(layer(x, states))
+        wanted = flat(exact(x.double(), tuple(each.double() for each in states)))
+    for mine, theirs, each in zip(ours, eager, wanted, strict=True):
+        assert (mine.dtype, mine.stride()) == (theirs.dtype, theirs.stride())
+        assert (mine - each).abs().max() <= 1.5 * (theirs - each).abs().max() + 1e-7
+    differentiated = zefuse.explain(layer, x, states)
+    assert [call["kind"] for call in differentiated.calls].count("lstm steps") == layers * directions
+
+
+def test_an_lstm_of_many_rows_sees_weights_that_changed() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(8, 16), torch.randn(5, 32, 8)
+    compiled = torch.compile(layer, backend="zefuse")
+    with torch.no_grad():
+        for number in range(3):
+            torch.testing.assert_close(compiled(x)[0], layer(x)[0], rtol=1e-5, atol=1e-5)
+            parameter = layer.weight_ih_l0 if number else layer.weight_hh_l0
+            parameter.mul_(1.5)
+
+
 def test_one_recompile_when_lengths_change() -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -279,18 +317,19 @@ def test_steps_in_eager_between_parts_are_the_same() -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [2, 20])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_in_a_package(tmp_path: Any, dynamic: bool) -> None:
+def test_in_a_package(tmp_path: Any, dynamic: bool, rows: int) -> None:
     torch.manual_seed(0)
     layer = nn.LSTM(5, 8, 2, bidirectional=True, batch_first=True).eval()
-    x = torch.randn(2, 6, 5)
+    x = torch.randn(rows, 6, 5)
     dims = {"input": {1: torch.export.Dim("steps", min=2, max=500)}} if dynamic else None
     with torch.no_grad():
         program = torch.export.export(layer, (x,), dynamic_shapes=dims)
         compiled = zefuse.compile_package(program, tmp_path / "lstm.zfpkg")
         loaded = zefuse.load(tmp_path / "lstm.zfpkg")
-        assert [call["kind"] for call in compiled.calls].count("lstm steps") == 4
-        for each in (x, torch.randn(2, 40, 5))[: 2 if dynamic else 1]:
+        assert [call["kind"] for call in compiled.calls].count("lstm layer" if rows > 2 else "lstm steps") == 4
+        for each in (x, torch.randn(rows, 40, 5))[: 2 if dynamic else 1]:
             torch.testing.assert_close(loaded(each), layer(each), rtol=1e-5, atol=1e-5)
 
 

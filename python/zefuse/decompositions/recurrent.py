@@ -52,7 +52,8 @@ def kept_whole(gm: torch.fx.GraphModule, *, on_gpu: bool = False) -> torch.fx.Gr
     graph = copy.deepcopy(gm.graph)
     for node, original in zip(graph.nodes, gm.graph.nodes, strict=True):
         if wanted(original):
-            node.target = table[original.target]
+            # What multiplies the input of so many steps runs on the device.
+            node.target = Layer(table[original.target].kind, splits=True) if on_gpu else table[original.target]
     return with_graph(gm, graph)
 
 
@@ -146,8 +147,9 @@ class _Arguments(NamedTuple):
 class Layer:
     """Stands for one of torch's functions, with its arguments."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, *, splits: bool = False) -> None:
+        """``splits``: the products of the input are no part of the steps' call, however many rows there are."""
+        self.kind, self.splits = kind, splits
         self.__name__ = kind  # what FX writes into a graph's code
 
     def operators(self) -> tuple[Any, Any]:
@@ -167,9 +169,9 @@ class Layer:
         taken = _Arguments.of(args)
         assert taken is not None
         if not torch.is_autocast_enabled("cpu"):
-            return _stack(self.kind, taken, narrow=False)
+            return _stack(self.kind, taken, narrow=False, splits=self.splits)
         with torch._C._DisableAutocast():
-            return _stack(self.kind, taken, narrow=True)
+            return _stack(self.kind, taken, narrow=True, splits=self.splits)
 
     def whole_of_packed(self, *args: Any) -> Any:
         """Other back ends could not take apart what Dynamo left whole: its graph breaks there instead."""
@@ -211,7 +213,7 @@ def _params_of_direction(args: _Arguments, projected: bool) -> int:
     return (4 if args.has_biases else 2) + (1 if projected else 0)
 
 
-def _stack(kind: str, args: _Arguments, *, narrow: bool) -> tuple[Tensor, ...]:
+def _stack(kind: str, args: _Arguments, *, narrow: bool, splits: bool) -> tuple[Tensor, ...]:
     """``narrow``: as autocast does, products are of bf16, and what comes out too, but for GRU's state, which stays as it was, and
     so what is made of a packed sequence's cell. Of a layer with projections the cell alone does."""
     hidden, cell = args.states if kind == "lstm" else (args.states, None)
@@ -234,8 +236,8 @@ def _stack(kind: str, args: _Arguments, *, narrow: bool) -> tuple[Tensor, ...]:
             number = layer * directions + direction
             weights = list(params[number * of_direction : (number + 1) * of_direction])
             output, h, c = _direction(
-                kind, x.float(), hidden[number].float(), None if cell is None else cell[number].float(),
-                weights, direction == 1, args.batch_first and layer == 0, args.batch_sizes,
+                kind, x, hidden[number].float(), None if cell is None else cell[number].float(),
+                weights, direction == 1, args.batch_first and layer == 0, args.batch_sizes, splits,
             )  # fmt: skip
             outputs.append(output)
             last_hidden.append(h)
@@ -263,9 +265,13 @@ def _direction(
     reverse: bool,
     batch_first: bool,
     batch_sizes: Tensor | None,
+    splits: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``x``: [steps, batch, features], with ``batch_first`` [batch, steps, features], or of a packed sequence [rows, features].
     Output [steps, batch, hidden] or [rows, hidden], last hidden state and cell [batch, hidden]."""
+    if kind == "lstm" and batch_sizes is None and not splits and _is_one_call(x, hidden, cell, weights):
+        return _whole_lstm(x, hidden, cell, weights, reverse, batch_first)
+    x = x.float()
     of_input, of_hidden = weights[0].float(), _of_steps(weights[1])
     biases, projection = [each.float() for each in weights[2:4]], None
     if len(weights) % 2:
@@ -293,6 +299,36 @@ def _direction(
     output = results if isinstance(results, Tensor) else results[0]
     if kind == "lstm":
         last = results[1]
+    return output, output.select(0, 0 if reverse else output.shape[0] - 1), last
+
+
+#: From so many rows on an LSTM that nobody differentiates multiplies its input step by step: its gates then never go to memory,
+#: which takes longer than to read the input's weight at each step. With fewer, one product over all steps reads that once.
+ROWS_OF_ONE_CALL = 16
+
+
+def _is_one_call(x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequence[Tensor]) -> bool:
+    """The number of rows is known, and derivatives, which read the gates, are not wanted."""
+    rows = hidden.shape[0]
+    tensors = (x, hidden, cell, *weights)
+    return (
+        isinstance(rows, int)
+        and rows >= ROWS_OF_ONE_CALL
+        and len(weights) % 2 == 0
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and all(each.dtype == x.dtype for each in weights)
+        and not (torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors))
+    )
+
+
+def _whole_lstm(
+    x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequence[Tensor], reverse: bool, batch_first: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As ``_direction``, but for the output's dtype, which is the input's."""
+    bias = weights[2].float() + weights[3].float() if len(weights) > 2 else hidden.new_zeros(weights[0].shape[0])
+    weight = torch.cat((weights[0].reshape(-1), weights[1].reshape(-1)))
+    input = x.transpose(0, 1) if batch_first else x
+    output, last = torch.ops.zefuse.lstm_layer(input, weight, bias, hidden, cell, reverse)
     return output, output.select(0, 0 if reverse else output.shape[0] - 1), last
 
 

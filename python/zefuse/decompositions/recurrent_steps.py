@@ -17,6 +17,12 @@ from torch.nn import functional
 #: output and cells [T, B, H], activations [T, B, 4 H]. With a projection [P, H] the hidden state and the output have P units and the
 #: weight is [G H, P]; grad_projected [T, B, P] is the output's gradient with what later steps add. All f32, but for weights and
 #: projections, which may be bf16.
+#: lstm_layer has the products of its input [T, B, I] as well, and no derivative: weight is that of the input [4 H, I], behind it that
+#: of the state [4 H, H], in one dimension. Input, weight and output are all f32 or all bf16.
+_LAYER = (
+    "lstm_layer(Tensor input, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse)"
+    " -> (Tensor output, Tensor last_cell)"
+)
 _SCHEMAS = (
     "lstm{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse{})"
     " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells{})",
@@ -48,6 +54,9 @@ def operators() -> torch.library.Library:
     """Defines the operators once in a process."""
     # Kept by the cache: with it the operators would go.
     library = torch.library.Library("zefuse", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(_LAYER)  # type: ignore[no-untyped-call]
+    torch.library.register_fake("zefuse::lstm_layer", _lstm_layer_fake, lib=library)
+    library.impl("lstm_layer", _lstm_layer, "CPU")  # type: ignore[no-untyped-call]
     for schema in _SCHEMAS:
         function = schema.partition("(")[0].format("")
         more = _PACKED_BACKWARD if function.endswith("backward") else _PACKED
@@ -84,6 +93,10 @@ def _lstm_steps_fake(
     units = hidden.shape[-1]
     made = _like(gates, units), hidden.new_empty(hidden.shape), _like(gates, 4 * units), _like(gates, units)
     return *made, *_of_packed(gates, hidden, batch_sizes)
+
+
+def _lstm_layer_fake(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
+    return _like(input, hidden.shape[-1]), cell.new_empty(cell.shape)
 
 
 def _lstm_steps_backward_fake(
@@ -159,6 +172,13 @@ def _lstm_steps(
     gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool, batch_sizes: Tensor | None = None
 ) -> Any:  # fmt: skip
     return _lstm_loop(gates, weight, bias, hidden, cell, None, reverse, batch_sizes)
+
+
+def _lstm_layer(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
+    of_input, of_hidden = weight.split([bias.numel() * input.shape[-1], bias.numel() * hidden.shape[-1]])
+    gates = functional.linear(input.float(), of_input.view(bias.numel(), -1).float())
+    output, last, *_ = _lstm_loop(gates, of_hidden.view(bias.numel(), -1), bias, hidden, cell, None, reverse, None)
+    return output.to(input.dtype), last
 
 
 def _lstm_projected_steps(

@@ -155,7 +155,7 @@ void expectEachAlone(const Case& c, Memories& found, Memories& wanted, int64_t b
 void forEachCase(const std::function<void(const Case&, int threads)>& body) {
   const std::vector<int64_t> some[] = {{3}, {4, 4, 2, 1}, {9, 7, 7, 6, 5, 5, 3, 2, 1, 1, 1}};
   const int before = onednn::maxThreads();
-  for (RecurrentCell cell : plan::EnumValuesRecurrentCell())
+  for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
     for (bool reverse : {false, true})
       for (const std::vector<int64_t>& lengths : some)
         for (int64_t hidden : {5, 33, 130}) {

@@ -1,0 +1,194 @@
+// A layer with the products of its input against its steps alone, whose gates are made here in double precision.
+#include <bit>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "runtime/onednn/bf16.h"
+#include "runtime/onednn/team.h"
+#include "runtime/recurrence/recurrence.h"
+
+namespace zefuse::recurrence::layers {
+namespace {
+
+using onednn::TensorDesc;
+using plan::DType;
+using plan::RecurrentCell;
+using Floats = std::vector<float>;
+
+struct Case {
+  bool reverse;
+  int64_t steps, batch, inputs, hidden;
+};
+
+Floats draw(std::mt19937& generator, int64_t count, float scale) {
+  std::uniform_real_distribution<float> distribution(-scale, scale);
+  Floats values(static_cast<size_t>(count));
+  for (float& value : values)  // what bf16 holds exactly
+    value = std::bit_cast<float>(uint32_t(onednn::bitsOfBf16(distribution(generator))) << 16);
+  return values;
+}
+
+struct Inputs {
+  Floats x, of_input, of_state, bias, hidden, cell;
+};
+
+Inputs inputsOf(const Case& c) {
+  std::mt19937 generator(3);
+  const int64_t H = c.hidden;
+  return {draw(generator, c.steps * c.batch * c.inputs, 1),
+          draw(generator, 4 * H * c.inputs, 0.2f),
+          draw(generator, 4 * H * H, 0.2f),
+          draw(generator, 4 * H, 0.3f),
+          draw(generator, c.batch * H, 0.5f),
+          draw(generator, c.batch * H, 0.5f)};
+}
+
+TensorDesc dense(std::vector<int64_t> sizes, DType dtype = DType::f32) {
+  TensorDesc desc{dtype, sizes, std::vector<int64_t>(sizes.size(), 1)};
+  for (size_t d = sizes.size(); d-- > 1;)
+    desc.strides[d - 1] = desc.strides[d] * sizes[d];
+  return desc;
+}
+
+void run(const RecurrenceDesc& desc, const std::vector<const void*>& operands, const std::vector<void*>& results) {
+  auto made = Recurrence::get(desc);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  Floats packed((*made)->packedBytes() / sizeof(float) + 16), scratch((*made)->scratchBytes() / sizeof(float) + 16);
+  ASSERT_TRUE((*made)->packB(operands[1], packed.data()).ok());
+  onednn::Primitive::Arguments arguments{};
+  arguments.b = packed.data();
+  arguments.operands = operands;
+  arguments.results = results;
+  arguments.scratch = scratch.data();
+  const Status status = (*made)->run(arguments);
+  ASSERT_TRUE(status.ok()) << status.message();
+}
+
+struct Found {
+  Floats output, last_cell;
+};
+
+Found steps(const Case& c, const Inputs& in) {
+  const int64_t T = c.steps, B = c.batch, H = c.hidden;
+  Floats gates(size_t(T * B * 4 * H));
+  for (int64_t at = 0; at < T * B; ++at)
+    for (int64_t j = 0; j < 4 * H; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < c.inputs; ++k)
+        sum += double(in.x[size_t(at * c.inputs + k)]) * in.of_input[size_t(j * c.inputs + k)];
+      gates[size_t(at * 4 * H + j)] = float(sum);
+    }
+  Found found{Floats(size_t(T * B * H)), Floats(size_t(B * H))};
+  const TensorDesc state = dense({B, H});
+  run({RecurrentCell::lstm,
+       false,
+       c.reverse,
+       false,
+       {dense({T, B, 4 * H}), dense({4 * H, H}), dense({4 * H}), state, state},
+       {dense({T, B, H}), state, {}, {}}},
+      {gates.data(), in.of_state.data(), in.bias.data(), in.hidden.data(), in.cell.data()},
+      {found.output.data(), found.last_cell.data(), nullptr, nullptr});
+  return found;
+}
+
+// `batch_first`: the input lies so, and the output has a gap behind each row.
+Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
+  const int64_t T = c.steps, B = c.batch, H = c.hidden, I = c.inputs, row = H + (batch_first ? 5 : 0);
+  Floats weights = in.of_input, x = in.x;
+  weights.insert(weights.end(), in.of_state.begin(), in.of_state.end());
+  TensorDesc of_x = dense({T, B, I}, dtype), of_output = dense({T, B, row}, dtype);
+  of_output.sizes[2] = H;
+  if (batch_first) {
+    of_x.strides = {I, T * I, 1};
+    for (int64_t t = 0; t < T; ++t)
+      for (int64_t b = 0; b < B; ++b)
+        std::copy_n(in.x.begin() + (t * B + b) * I, I, x.begin() + (b * T + t) * I);
+  }
+  const bool narrow = dtype == DType::bf16;
+  std::vector<uint16_t> narrow_x, narrow_weights, narrow_output(size_t(T * B * row));
+  for (float value : x)
+    narrow_x.push_back(onednn::bitsOfBf16(value));
+  for (float value : weights)
+    narrow_weights.push_back(onednn::bitsOfBf16(value));
+  Floats output(size_t(T * B * row)), last_cell(size_t(B * H));
+  const TensorDesc state = dense({B, H});
+  run({RecurrentCell::lstm_layer,
+       false,
+       c.reverse,
+       false,
+       {of_x, dense({4 * H * (I + H)}, dtype), dense({4 * H}), state, state},
+       {of_output, state}},
+      {narrow ? static_cast<const void*>(narrow_x.data()) : x.data(),
+       narrow ? static_cast<const void*>(narrow_weights.data()) : weights.data(), in.bias.data(), in.hidden.data(),
+       in.cell.data()},
+      {narrow ? static_cast<void*>(narrow_output.data()) : output.data(), last_cell.data()});
+  Found found{{}, last_cell};
+  for (int64_t at = 0; at < T * B; ++at)
+    for (int64_t j = 0; j < H; ++j) {
+      const size_t place = size_t(at * row + j);
+      found.output.push_back(narrow ? std::bit_cast<float>(uint32_t(narrow_output[place]) << 16) : output[place]);
+    }
+  return found;
+}
+
+void expectNear(const Floats& found, const Floats& wanted, float tolerance) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    ASSERT_NEAR(found[i], wanted[i], tolerance) << "element " << i;
+}
+
+TEST(RecurrentLayer, IsItsStepsWithTheProductsOfItsInput) {
+  const Case cases[] = {{false, 1, 1, 1, 1},   {true, 3, 7, 20, 33},   {false, 4, 17, 32, 16}, {true, 2, 33, 64, 40},
+                        {false, 3, 48, 7, 64}, {false, 2, 40, 96, 80}, {true, 0, 3, 4, 5},     {false, 5, 35, 31, 48}};
+  for (const Case& c : cases)
+    for (bool batch_first : {false, true}) {
+      SCOPED_TRACE(std::to_string(c.steps) + "x" + std::to_string(c.batch) + "x" + std::to_string(c.inputs) + " to " +
+                   std::to_string(c.hidden) + (c.reverse ? " reversed" : "") + (batch_first ? " strided" : ""));
+      const Inputs in = inputsOf(c);
+      const Found wanted = steps(c, in);
+      for (DType dtype : {DType::f32, DType::bf16}) {  // of bf16 states and outputs are rounded
+        const Found found = layer(c, in, dtype, batch_first);
+        expectNear(found.output, wanted.output, dtype == DType::bf16 ? 0.02f : 1e-5f);
+        expectNear(found.last_cell, wanted.last_cell, dtype == DType::bf16 ? 0.03f : 1e-5f);
+      }
+    }
+}
+
+TEST(RecurrentLayer, BitsDoNotDependOnTheThreads) {
+  const Case c{false, 4, 37, 48, 64};
+  const Inputs in = inputsOf(c);
+  const int before = onednn::maxThreads();
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    onednn::setMaxThreads(1);
+    const Found one = layer(c, in, dtype, false);
+    for (int threads : {2, 3, 5}) {
+      onednn::setMaxThreads(threads);
+      EXPECT_EQ(layer(c, in, dtype, false).output, one.output) << threads;
+    }
+  }
+  onednn::setMaxThreads(before);
+}
+
+TEST(RecurrentLayer, RefusesWhatDoesNotFit) {
+  const TensorDesc state = dense({3, 4}), x = dense({2, 3, 5}), out = dense({2, 3, 4});
+  auto codeOf = [&](TensorDesc input, TensorDesc weights, TensorDesc output) {
+    return Recurrence::get({RecurrentCell::lstm_layer,
+                            false,
+                            false,
+                            false,
+                            {std::move(input), std::move(weights), dense({16}), state, state},
+                            {std::move(output), TensorDesc()}})
+        .status()
+        .code();
+  };
+  const TensorDesc weights = dense({16 * 9});
+  EXPECT_EQ(codeOf(x, weights, out), Code::ok);
+  EXPECT_EQ(codeOf(x, dense({16, 9}), out), Code::invalid_argument);
+  EXPECT_EQ(codeOf(x, dense({16 * 8}), out), Code::invalid_argument);
+  EXPECT_EQ(codeOf(dense({2, 4, 5}), weights, out), Code::invalid_argument);
+  EXPECT_EQ(codeOf(x, weights, TensorDesc()), Code::invalid_argument);
+  EXPECT_EQ(codeOf(dense({2, 3, 5}, DType::bf16), weights, out), Code::unsupported);
+}
+
+}  // namespace
+}  // namespace zefuse::recurrence::layers
