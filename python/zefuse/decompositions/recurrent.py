@@ -302,23 +302,25 @@ def _direction(
     return output, output.select(0, 0 if reverse else output.shape[0] - 1), last
 
 
-#: From so many rows on an LSTM that nobody differentiates multiplies its input step by step: its gates then never go to memory,
-#: which takes longer than to read the input's weight at each step. With fewer, one product over all steps reads that once.
-ROWS_OF_ONE_CALL = 16
+#: Fewer rows do not fill tiles, and one product of the input over all steps reads its weight but once.
+_FEWEST_ROWS = 8
+#: Bytes of weights that a core's second-level cache holds from step to step, beside what else a step reads.
+_CACHED_WEIGHTS = 1 << 20
 
 
 def _is_one_call(x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequence[Tensor]) -> bool:
-    """The number of rows is known, and derivatives, which read the gates, are not wanted."""
+    """Whether an LSTM multiplies its input step by step, so that its gates never go to memory: nobody wants derivatives, which read
+    the gates, and it is quicker. Weights that no near cache holds are read at each step, which takes as long as the gates of
+    a 64th as many rows as a row of the input's weight has bytes."""
     rows = hidden.shape[0]
-    tensors = (x, hidden, cell, *weights)
-    return (
-        isinstance(rows, int)
-        and rows >= ROWS_OF_ONE_CALL
-        and len(weights) % 2 == 0
-        and x.dtype in (torch.float32, torch.bfloat16)
-        and all(each.dtype == x.dtype for each in weights)
-        and not (torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors))
-    )
+    if len(weights) % 2 or not isinstance(rows, int) or x.dtype not in (torch.float32, torch.bfloat16):
+        return False
+    if any(each.dtype != x.dtype for each in weights):
+        return False
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, hidden, cell, *weights)):
+        return False
+    cached = sum(each.numel() for each in weights[:2]) * x.itemsize <= _CACHED_WEIGHTS
+    return rows >= _FEWEST_ROWS and (cached or 64 * rows >= weights[0].shape[1] * x.itemsize)
 
 
 def _whole_lstm(

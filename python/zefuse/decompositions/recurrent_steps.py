@@ -175,9 +175,9 @@ def _lstm_steps(
 
 
 def _lstm_layer(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
-    of_input, of_hidden = weight.split([bias.numel() * input.shape[-1], bias.numel() * hidden.shape[-1]])
-    gates = functional.linear(input.float(), of_input.view(bias.numel(), -1).float())
-    output, last, *_ = _lstm_loop(gates, of_hidden.view(bias.numel(), -1), bias, hidden, cell, None, reverse, None)
+    rows, end = bias.numel(), bias.numel() * input.shape[-1]
+    gates = functional.linear(input.float(), weight[:end].view(rows, -1).float())
+    output, last, *_ = _lstm_loop(gates, weight[end:].view(rows, -1), bias, hidden, cell, None, reverse, None)
     return output.to(input.dtype), last
 
 
