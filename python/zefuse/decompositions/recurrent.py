@@ -310,8 +310,8 @@ _CACHED_WEIGHTS = 1 << 20
 
 def _is_one_call(x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequence[Tensor]) -> bool:
     """Whether an LSTM multiplies its input step by step, so that its gates never go to memory: nobody wants derivatives, which read
-    the gates, and it is quicker. Weights that no near cache holds are read at each step, which takes as long as the gates of
-    a 64th as many rows as a row of the input's weight has bytes."""
+    the gates, and it is quicker. Weights that no near cache holds are read at each step: in bf16 that takes as long as the gates of
+    a 64th as many rows as a row of the input's weight has bytes; in f32 the product over all steps is the quicker one by then."""
     rows = hidden.shape[0]
     if len(weights) % 2 or not isinstance(rows, int) or x.dtype not in (torch.float32, torch.bfloat16):
         return False
@@ -320,7 +320,8 @@ def _is_one_call(x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequen
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, hidden, cell, *weights)):
         return False
     cached = sum(each.numel() for each in weights[:2]) * x.itemsize <= _CACHED_WEIGHTS
-    return rows >= _FEWEST_ROWS and (cached or 64 * rows >= weights[0].shape[1] * x.itemsize)
+    pays = x.dtype == torch.bfloat16 and 64 * rows >= weights[0].shape[1] * x.itemsize
+    return rows >= _FEWEST_ROWS and (cached or pays)
 
 
 def _whole_lstm(
