@@ -3,6 +3,7 @@
 #include "lowering/analysis/index_space.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 
 using namespace mlir;
 
@@ -87,7 +88,7 @@ public:
         continue;
       }
       const auto step = constantOf(indices[*along].strides[dim]);
-      if (!step || *step < 1 || !stride.isMultipleOf(*step))
+      if (!step || *step < 1 || !isMultipleOf(stride, *step))
         return false;
       AffineExpr found = stride.floorDiv(*step);
       if (known_[*along] && !sameValue(known_[*along], found))
@@ -258,7 +259,7 @@ private:
       by = -*by;
       distance = -distance;
     }
-    if (!strides_[dim] && by && *by != 0 && distance.isMultipleOf(*by))
+    if (!strides_[dim] && by && *by != 0 && isMultipleOf(distance, *by))
       strides_[dim] = distance.floorDiv(*by);
   }
 

@@ -1,6 +1,7 @@
 #include "lowering/analysis/domain_dims.h"
 
 #include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/simplify.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/DenseSet.h"
@@ -97,7 +98,7 @@ bool DomainDims::split(Domain& domain) {
         auto dim = dyn_cast<AffineDimExpr>(binary.getLHS());
         auto divisor = constantOf(binary.getRHS());
         if (!dim || dim.getPosition() == domain.scan_dim || !divisor || *divisor < 2 ||
-            !space.size(dim.getPosition()).isMultipleOf(*divisor))
+            !isMultipleOf(space.size(dim.getPosition()), *divisor))
           return;
         if (!split || *divisor < split->second)
           split = {dim.getPosition(), *divisor};

@@ -132,15 +132,12 @@ private:
     AffineExpr quotient = getAffineConstantExpr(0, context), rest = quotient;
     auto constant = constantOf(divisor);
     for (AffineExpr term : addendsOf(expr)) {
-      if (constant && term.isMultipleOf(*constant)) {
-        quotient = quotient + term.floorDiv(*constant);
-        continue;
-      }
-      if (AffineExpr exact = constant ? AffineExpr() : exactQuotient(term, divisor)) {
+      if (AffineExpr exact = exactQuotient(term, divisor))
         quotient = quotient + exact;
-        continue;
-      }
-      rest = rest + term;
+      else if (constant && isMultipleOf(term, *constant))
+        quotient = quotient + term.floorDiv(*constant);
+      else
+        rest = rest + term;
     }
     return {quotient, rest};
   }

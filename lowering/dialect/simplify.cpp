@@ -147,6 +147,10 @@ AffineExpr exactQuotient(AffineExpr expr, AffineExpr divisor) {
   return quotient * (number / by);
 }
 
+bool isMultipleOf(AffineExpr expr, int64_t number) {
+  return number != 0 && expr.getLargestKnownDivisor() % number == 0;
+}
+
 AffineExpr simplifyAffine(AffineExpr expr, unsigned num_dims, unsigned num_symbols) {
   return Simplifier(num_dims, num_symbols).simplify(expr);
 }

@@ -14,4 +14,8 @@ mlir::AffineExpr simplifyAffine(mlir::AffineExpr expr, unsigned num_dims, unsign
 // where one has not. Of a divisor that may be 0 as well: nothing is divided by it then that anybody reads.
 mlir::AffineExpr exactQuotient(mlir::AffineExpr expr, mlir::AffineExpr divisor);
 
+// Whether the number divides the expression for certain. MLIR's AffineExpr::isMultipleOf takes (s0 * 2) floordiv 2 for
+// even, since 2 divides both operands.
+bool isMultipleOf(mlir::AffineExpr expr, int64_t number);
+
 }  // namespace zefuse

@@ -49,6 +49,7 @@ POOLING = [
     Case("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), [X3], bf16_atol=1e-2),
     Case("global_pool_mix", lambda x: F.adaptive_avg_pool2d(x, (1, 4)), [X2], _F32),
     Case("im2col", lambda x: F.unfold(x, (2, 3), padding=1, stride=2), [X2]),
+    Case("im2col_in_groups", lambda x: F.group_norm(F.unfold(x, 2), 2), [(2, 3, 6, 5)], _F32),  # a group ends within a window
     Case("im2col_dilated", lambda x: F.unfold(x, 2, dilation=3, padding=2) * 2, [X2]),
     Case("col2im", lambda x: F.fold(x, (6, 7), 3, padding=1, stride=2), [(2, 18, 12)], bf16_atol=2e-2),
     Case("col2im_even", lambda x: F.fold(x, (6, 8), 3, padding=(0, 2), stride=2), [(2, 18, 10)], bf16_atol=2e-2),

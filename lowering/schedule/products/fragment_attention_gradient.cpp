@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 #include "lowering/schedule/products/attention_gradient_emitter.h"
 #include "lowering/schedule/products/fragment_side.h"
 #include "lowering/schedule/products/product_splits.h"
@@ -113,8 +114,9 @@ private:
   }
   // Whether each row begins at a multiple of so many elements.
   bool isMultiple(const StridedTensor& tensor, int64_t count) const {
-    return tensor.offset.isMultipleOf(count) && llvm::all_of(ArrayRef(tensor.strides).drop_back(),
-                                                             [&](AffineExpr step) { return step.isMultipleOf(count); });
+    return isMultipleOf(tensor.offset, count) &&
+           llvm::all_of(ArrayRef(tensor.strides).drop_back(),
+                        [&](AffineExpr step) { return isMultipleOf(step, count); });
   }
 
   FragmentSide ownSide(int which) {

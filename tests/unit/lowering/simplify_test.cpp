@@ -50,6 +50,10 @@ void expectSame(AffineExpr expr) {
   const AffineExpr simple = simplifyAffine(expr, dims, symbols);
   for (const auto& at : {std::array<int64_t, 5>{0, 0, 0, 3, 2}, {1, 2, 3, 4, 5}, {7, 5, 2, 3, 4}, {11, 13, 17, 5, 3}})
     ASSERT_EQ(valueOf(simple, at), valueOf(expr, at)) << textOf(expr) << " became " << textOf(simple);
+  const SmallVector<AffineExpr> sizes(dims, getAffineConstantExpr(32, expr.getContext()));
+  const AffineExpr bounded = simplifyInBounds(expr, sizes, symbols);
+  for (const auto& at : {std::array<int64_t, 5>{0, 0, 0, 3, 2}, {1, 2, 3, 4, 5}, {7, 5, 2, 3, 4}, {11, 13, 17, 5, 3}})
+    ASSERT_EQ(valueOf(bounded, at), valueOf(expr, at)) << textOf(expr) << " within bounds became " << textOf(bounded);
 }
 
 void expectSameAsPolynomial(AffineExpr expr) {
@@ -120,6 +124,19 @@ TEST(Simplify, QuotientsInOneForm) {
   EXPECT_EQ(normal((t.d(0) * t.s(0) - t.d(0) + t.d(1)).floorDiv(t.s(0) - 1)), t.d(1).floorDiv(t.s(0) - 1) + t.d(0));
   EXPECT_TRUE(sameValue((t.s(0) - 2).floorDiv(2) + 1, t.s(0).floorDiv(2)));  // how many windows there are
   EXPECT_FALSE(sameValue((t.s(0) - 1).floorDiv(2) + 1, t.s(0).floorDiv(2)));
+}
+
+// Windows of an odd number of channels in two groups: half of (d0 * (s0 * 2)) floordiv 2 + d1 was taken of each addend.
+TEST(Simplify, QuotientsThatAreNoMultiples) {
+  Terms t;
+  const AffineExpr half = (t.d(0) * (t.s(0) * 2)).floorDiv(2);
+  EXPECT_FALSE(isMultipleOf(half, 2));
+  EXPECT_TRUE(isMultipleOf((t.s(0) * 4).floorDiv(2) + t.d(0) * 6, 2));
+  expectSame((half + t.d(1)).floorDiv(2));
+  expectSame((half + t.d(1)) % 2);
+  const AffineExpr sizes[] = {getAffineConstantExpr(2, &t.context), t.s(0), t.s(1)};
+  EXPECT_EQ(simplifyInBounds((t.d(1) * 2 + t.d(0) + t.d(2) * (t.s(0) * 2)).floorDiv(2), sizes, symbols),
+            t.d(1) + t.d(2) * t.s(0));
 }
 
 TEST(Simplify, RandomExpressions) {
