@@ -239,7 +239,7 @@ private:
       if (left.empty())
         return true;
       for (size_t dim : SmallVector<size_t>(left)) {
-        if (constantOf(strides_[dim]) == 0 ||
+        if (isAtLeast(getAffineConstantExpr(0, strides_[dim].getContext()), strides_[dim]) ||  // turned or repeated
             (!order.empty() && !isAtLeast(strides_[dim], sizes_[order.back()] * strides_[order.back()])))
           continue;
         order.push_back(dim);

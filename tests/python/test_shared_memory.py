@@ -338,6 +338,17 @@ def test_views_share_their_memory_beside_an_empty_one() -> None:
         torch.testing.assert_close((empty, half, whole), function(torch.arange(size)))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_turned_value_lies_as_in_eager_beside_an_empty_part(dynamic: bool) -> None:
+    """Its memory was to step backwards, as nothing of the empty part says otherwise: refused at the call."""
+    function = lambda x: (lambda y: (y[::2, 2:1], y, y[:0]))((x * 3).flip(0))  # noqa: E731
+    torch._dynamo.reset()
+    x = torch.randn(7, 2)
+    actual, expected = torch.compile(function, backend="zefuse", dynamic=dynamic)(x), function(x)
+    torch.testing.assert_close(actual, expected)
+    assert [each.stride() for each in actual] == [each.stride() for each in expected]
+
+
 WRITTEN_PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "slice": lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2),
     "row": lambda x: torch.select_scatter(x, x[0] * 2, 0, -1),
