@@ -37,7 +37,7 @@ def _judged(program: Program, found: list[Difference], expected: list[Outcome]) 
     torchs = {_what(difference) for difference in _differences(program, expected, "aot_eager")}
     if any(difference.kind.endswith("strides") for difference in found):
         decomposed = _differences(program, expected, "decomposed")
-        torchs |= {_what(difference) for difference in decomposed if difference.kind.endswith("strides")}
+        torchs |= {_what(difference) for difference in decomposed if _of_strides(difference)}
     worst = next((difference for difference in found if _what(difference) not in torchs), None)
     if worst is None:
         return {"status": "torch", "kind": found[0].kind, "text": found[0].text}
@@ -46,8 +46,17 @@ def _judged(program: Program, found: list[Difference], expected: list[Outcome]) 
     return {"status": "wrong", "kind": worst.kind, "text": worst.text}
 
 
+def _of_strides(difference: Difference) -> bool:
+    """How an output lies, and so where in it another begins."""
+    return difference.kind.endswith("strides") or (
+        difference.kind == "sharing" and "memory of its own" not in difference.text
+    )
+
+
 def _what(difference: Difference) -> tuple[str, str]:
-    """Its kind; of a wrong element also of which value."""
+    """Its kind; of a wrong element also of which value, and of outputs that share memory all of it."""
+    if difference.kind == "sharing":
+        return difference.kind, difference.text
     wrong = difference.kind.rpartition(" ")[2] in ("value", "nan")
     return difference.kind, difference.text.partition(":")[0] if wrong else ""
 

@@ -139,8 +139,10 @@ def recurrent(draw: Draw) -> tuple[str, list[Value]]:
     values, parts = [value], []
     of_inner = f"{gates * width}, {inner}"
     for _ in range(2 if both else 1):
-        for shape in (of_inner, f"{gates * width}, {outputs}", *[f"{gates * width}"] * 2, *projection):
-            if shape == of_inner and draw.dynamic:  # eager reads behind a weight of fewer features than the input has
+        for number, shape in enumerate(
+            [of_inner, f"{gates * width}, {outputs}", *[f"{gates * width}"] * 2, *projection]
+        ):
+            if number == 0 and draw.dynamic:  # eager reads behind a weight of fewer features than the input has
                 size = f"({gates * width}, {{0}}.shape[2])"
                 parts.append(f"torch.full({size}, 0.3, dtype={{0}}.dtype)")
                 continue

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 # What moves, or sets by definition, the sign of a NaN: of every other operation IEEE 754 leaves it open.
 _MOVES = """neg negative abs absolute copysign copysign_ neg_ abs_ clone contiguous cat stack where flip roll index_select gather
@@ -61,8 +63,9 @@ def _mean_by_itself(of: Callable[..., Any]) -> Callable[..., Any]:
     return way
 
 
-def _norm_in_double(of: Callable[..., Any]) -> Callable[..., Any]:
-    """Of equal elements what is left of the difference from their mean is nothing."""
+def _norm_in(dtype: torch.dtype, of: Callable[..., Any]) -> Callable[..., Any]:
+    """In double precision of equal elements nothing is left of the difference from their mean. In single precision squares beyond its
+    range divide by infinity, where eager's sums of 16 bits give NaN."""
 
     def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = of(input, *args, **kwargs)
@@ -70,13 +73,38 @@ def _norm_in_double(of: Callable[..., Any]) -> Callable[..., Any]:
             return result
 
         def wide(value: Any) -> Any:
-            return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+            return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
         # Running statistics are written by the first call.
         exact = of(wide(input), *map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
         return torch.empty_like(result).copy_(exact)
 
     return way
+
+
+def _on_parts(of: Callable[..., Any]) -> Callable[..., Any]:
+    """A recurrent layer of a ``TwoTensor`` on each of its parts: what eager writes in place into a plain tensor that depends on no
+    ``TwoTensor`` yet (``plain.add_(two)``) is written by each part in turn, so added twice."""
+
+    def way(*args: Any) -> Any:
+        if not any(isinstance(leaf, TwoTensor) for leaf in tree_leaves(args)):
+            return of(*args)
+        parts = [of(*tree_map_only(TwoTensor, lambda two, name=name: getattr(two, name), args)) for name in "ab"]
+        return tree_map(TwoTensor, *parts)
+
+    return way
+
+
+def _without_subnormal(of: Callable[..., Any]) -> Callable[..., Any]:
+    """A product of bf16 as the processor's instructions multiply: a subnormal number is zero, which times infinity is NaN. oneDNN's
+    products of 32 and more rows, and so eager's, do that; smaller ones are multiplied in single precision."""
+
+    def flushed(value: Tensor) -> Tensor:
+        if type(value) is not Tensor or value.dtype != torch.bfloat16:
+            return value
+        return torch.where(value.abs() < torch.finfo(torch.bfloat16).tiny, 0 * value, value)
+
+    return lambda *args, **kwargs: of(*tree_map_only(Tensor, flushed, args), **kwargs)
 
 
 def _in_order(of: Callable[..., Any], reverse: bool) -> Callable[..., Any]:
@@ -125,11 +153,17 @@ def _ordered(reverse: bool) -> dict[Any, Callable[..., Any]]:
     return ways | {Tensor.sort: ways[torch.sort], Tensor.msort: ways[torch.msort], Tensor.topk: ways[torch.topk]}
 
 
+_RECURRENT = (torch.gru, torch.lstm, torch.rnn_tanh)
+_PRODUCTS = (torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, F.linear)
+_PRODUCTS += (Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.mm, Tensor.bmm)
 _NORMS = (F.layer_norm, F.group_norm, F.instance_norm, F.batch_norm, F.rms_norm)
 # By the text of the steps for which each is worth running: an expression.
 OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"(std|var)_mean\(", lambda: _Mode({of: _mean_by_itself(of) for of in (torch.std_mean, torch.var_mean)})),
-    (r"_norm\(", lambda: _Mode({of: _norm_in_double(of) for of in _NORMS})),
+    (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float64, of) for of in _NORMS})),
+    (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float32, of) for of in _NORMS})),
+    (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
+    (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),

@@ -264,6 +264,22 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         (0, 0, 1, 1),
         0.0,
     ),
+    "a row of 16 bits whose squares no f32 holds, normalised": (
+        ["torch.tensor([[1.0, 1e30, 0.5, 0.0], [1.0, 2.0, 3.0, 4.0]]).to(torch.bfloat16)"],
+        ["F.layer_norm({0}, (4,))", "{0} < 1.5"],
+        (0, 1),
+        True,
+        (1, 0),
+        False,
+    ),
+    "a subnormal number of bf16 times infinity": (
+        ["torch.tensor([[torch.inf, 1.0], [1.0, 2.0]]).to(torch.bfloat16)"],
+        ["{0} @ torch.tensor([[1e-40], [1.0]]).to(torch.bfloat16)", "torch.nan_to_num({0}, 7.0)"],
+        (0, 0),
+        7.0,
+        (1, 0),
+        9.0,
+    ),
 }
 
 
@@ -282,6 +298,21 @@ def test_what_other_ways_give_is_undetermined(name: str) -> None:
     assert differences(program, expected, ours) == []
     ours[0].outputs[0][determined] = wrong
     assert {each.kind for each in differences(program, expected, ours)} - {"input value"} == {"value"}
+
+
+def test_what_eager_adds_twice_to_a_plain_tensor_is_undetermined() -> None:
+    """Where nothing but a recurrent layer's input is a subclass, each of its parts is added to the same gates."""
+    weights = "[torch.full((6, 2), 0.3), torch.full((6, 2), 0.2), torch.full((6,), 0.1), torch.full((6,), 0.1)]"
+    layer = f"torch.gru({{0}}, torch.zeros(1, 1, 2), {weights}, True, 1, 0.0, False, False, True)[0]"
+    inputs = [Input("x0", "(lambda t: TwoTensor(t.clone(), t.clone()))(torch.ones(1, 3, 2))")]
+    program = Program("subclass", [{}], inputs, [Step("v0", layer, ["x0"])], ["v0"])
+    plain = Program("infer", [{}], [Input("x0", "torch.ones(1, 3, 2)")], program.steps, ["v0"])
+    expected, ours, right = eager(program), eager(program), eager(plain)[0].outputs[0]
+    assert (expected[0].outputs[0].a - right).abs().max() > 1e-2
+    for wrong, kinds in ((0.0, set()), (0.5, {"value"})):
+        for part in (ours[0].outputs[0].a, ours[0].outputs[0].b):
+            part.copy_(right + wrong)
+        assert {each.kind for each in differences(program, expected, ours)} == kinds
 
 
 def test_the_sign_of_an_inputs_nan_is_determined() -> None:
