@@ -265,9 +265,9 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         0.0,
     ),
     "a row of 16 bits whose squares no f32 holds, normalised": (
-        ["torch.tensor([[1.0, 1e30, 0.5, 0.0], [1.0, 2.0, 3.0, 4.0]]).to(torch.bfloat16)"],
-        ["F.layer_norm({0}, (4,))", "{0} < 1.5"],
-        (0, 1),
+        ["torch.stack([1e30 ** torch.eye(9)[0], torch.arange(9.0)]).to(torch.bfloat16)"],
+        ["F.layer_norm({0}, (9,))", "{0} < 1.5"],
+        (0, 0),
         True,
         (1, 0),
         False,
