@@ -51,7 +51,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "conjugate": (lambda a: (a.conj() * a).sum(0), [number(3, 4)]),
     "a conjugated input": (lambda a: a * 2 + 1, [number(3, 4).conj()]),
     "a conjugated result": (lambda a: (a * 2).conj(), [number(3, 4)]),
-    "a conjugated result beside what it views": (lambda a: (lambda v: (v, v.conj(), v.mH, v.conj().conj()[1:], v.mH.split(2)[1]))(a * 2), [number(3, 4)]),
+    "a conjugated result beside what it views": (
+        lambda a: (lambda v: (v, v.conj(), v.mH, v.conj().conj()[1:], v.mH.split(2)[1]))(a * 2),
+        [number(3, 4)],
+    ),
     "exponential": (lambda x: torch.exp(1j * x), [real(3, 8)]),
     "polar": (lambda a, b: torch.polar(a, b) * 2, [real(3, 4).abs(), real(3, 4)]),
     "complex": (lambda a, b: torch.complex(a, b + 1) * 1j, [real(3, 4), real(3, 4)]),
