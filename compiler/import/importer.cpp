@@ -378,8 +378,14 @@ private:
       fail(node, "copy_ writes what is no input of the graph");
     Value value = values_[source.node].empty() ? Value() : values_[source.node][0];
     auto argument = dyn_cast_or_null<BlockArgument>(values_[self.node].empty() ? Value() : values_[self.node][0]);
-    if (!value || !argument || value.getType() != argument.getType())
+    if (!value || !argument || typeOf(value).getElementType() != typeOf(argument).getElementType() ||
+        typeOf(value).getShape() != typeOf(argument).getShape())
       fail(node, "copy_ of another shape or dtype into an input");
+    if (value.getType() != argument.getType()) {  // the same sizes, put otherwise
+      TensorBuilder build(locationOf(node), b_, num_symbols_);
+      const AffineMap identity = build.map(rankOf(value), b_.getMultiDimIdentityMap(rankOf(value)).getResults());
+      value = ViewOp::create(build.b, typeOf(argument), value, AffineMapAttr::get(identity));
+    }
     for (const Write& write : writes_)
       if (write.argument == argument)
         fail(node, "an input is written twice");
@@ -447,14 +453,20 @@ private:
   const Write* writtenWith(unsigned storage, unsigned output) {
     if (!llvm::is_contained(graph_.aliases, output))
       return nullptr;
+    // What is written into the input has its sizes, however torch puts them.
     auto lieAlike = [](const fx::TensorMeta& made, const fx::TensorMeta& input) {
-      return made.sizes.size() == input.sizes.size() &&
+      return made.strides.size() == input.strides.size() &&
              llvm::all_of(llvm::zip(made.sizes, input.sizes, made.strides, input.strides), [](const auto& each) {
                auto [size, input_size, stride, input_stride] = each;
                // One element has no stride.
-               return sameValue(size, input_size) && (sameValue(stride, input_stride) || isConstant(size, 1));
+               return sameValue(stride, input_stride) || isConstant(size, 1) || isConstant(input_size, 1);
              });
     };
+    // As another dtype it is a copy of bits within the graph (graphs/storage_views.py), for the caller a view.
+    for (const Node* node = &graph_.nodes[storage];
+         node->kind == Node::Kind::call && node->schema->target == "aten.view_copy.dtype";
+         node = &graph_.nodes[storage])
+      storage = storageOf(graph_, node->arguments[0].node);
     auto write = llvm::find_if(writes_, [&](const Write& each) {
       return storageOf(graph_, each.source) == storage &&
              lieAlike(graph_.nodes[each.source].meta.tensor, graph_.nodes[each.input].meta.tensor);

@@ -304,6 +304,28 @@ def test_a_returned_view_over_a_dimension_of_one_element(rows: int, dynamic: boo
     assert torch.equal(made, x[:, 0]) and made.data_ptr() == x.data_ptr()
 
 
+def diagonal_of_groups(x: torch.Tensor) -> torch.Tensor:
+    return (
+        x.unflatten(2, (-1, 4)).diagonal(1, 2, 1).zero_()
+    )  # torch writes the sizes back as (s // 4) * (s // (s // 4))
+
+
+def as_another_dtype(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor_split(x, 3)[1].sub_(0.5).unsqueeze(0).view(torch.int32)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", [diagonal_of_groups, as_another_dtype])
+def test_a_returned_view_begins_where_eagers_does(function: Function, dynamic: bool) -> None:
+    """Where torch puts a size otherwise behind the write, or the bits are seen as another dtype."""
+    torch._dynamo.reset()
+    mine = torch.arange(7 * 8 * 8.0).reshape(7, 8, 8, 1)
+    other = mine.clone()
+    made, expected = torch.compile(function, backend="zefuse", dynamic=dynamic)(mine), function(other)
+    assert torch.equal(made, expected) and torch.equal(mine, other)
+    assert made.storage_offset() == expected.storage_offset() and made.stride() == expected.stride()
+
+
 @pytest.mark.parametrize("shape", [(3, 3, 1), (2, 3, 3), (3, 2, 3)])
 def test_a_returned_view_of_a_flattened_tensor_of_equal_sizes(shape: tuple[int, ...]) -> None:
     """Of which torch gives one as (s * s) // s."""
