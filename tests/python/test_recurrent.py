@@ -244,6 +244,35 @@ def test_products_of_bf16_are_of_bf16() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [3, 37])
+def test_trained_in_bf16_products_are_of_bf16(kind: str, rows: int) -> None:
+    """Those of the derivative as well, of the steps and over all steps; gradients are no farther from f64's than eager's by much."""
+    torch.manual_seed(0)
+    steps, features, units, gates = 12, 16, 24, {"lstm": 4, "gru": 3}.get(kind, 1) * 24
+    layer = KINDS[kind](features, units).to(torch.bfloat16)
+    x = torch.randn(steps, rows, features).bfloat16().requires_grad_()
+    explanation = zefuse.explain(layer, x)
+    products = sorted(call["bytes"] for call in explanation.calls if call["graph"] == 1 and call["kind"] == "matmul")
+    n = steps * rows
+    assert products == sorted([
+        2 * (n * gates + gates * features + n * features),  # of the input
+        2 * (n * gates + n * features + gates * features), 2 * (n * gates + n * units + gates * units),  # of the weights
+    ])  # fmt: skip
+    found = []
+    for run, dtype in (
+        (copy.deepcopy(layer).double(), torch.float64),
+        (layer, torch.bfloat16),
+        (torch.compile(layer, backend="zefuse"), torch.bfloat16),
+    ):
+        leaf = x.detach().to(dtype).requires_grad_()
+        found.append(torch.autograd.grad(run(leaf)[0].float().square().sum(), [leaf, *run.parameters()]))
+    most = 2 if kind == "relu" else 1.1  # whose derivative jumps where rounding makes another side of zero
+    for exact, theirs, ours in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert (ours - exact).norm() <= most * (theirs - exact).norm() + 2e-3 * exact.norm()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_under_autocast_products_are_of_bf16(kind: str) -> None:
     """Types are eager's; results and gradients are no farther from f32's than eager's by much, which rounds more often."""
     torch.manual_seed(0)

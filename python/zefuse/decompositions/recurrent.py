@@ -271,13 +271,16 @@ def _direction(
     Output [steps, batch, hidden] or [rows, hidden], last hidden state and cell [batch, hidden]."""
     if kind == "lstm" and batch_sizes is None and not splits and _is_one_call(x, hidden, cell, weights):
         return _whole_lstm(x, hidden, cell, weights, reverse, batch_first)
-    x = x.float()
-    of_input, of_hidden = weights[0].float(), _of_steps(weights[1])
+    of_hidden = _of_steps(weights[1])
     biases, projection = [each.float() for each in weights[2:4]], None
     if len(weights) % 2:
         biases, projection = biases[: len(weights) - 3], _of_steps(weights[-1])
-    gates = functional.linear(x, of_input, biases[0] if biases else None)
-    bias = biases[1] if biases else of_input.new_zeros(of_hidden.shape[0])
+    bias_of_input = biases[0] if biases else None
+    if of_hidden.dtype == torch.bfloat16:
+        gates = recurrent_steps.GatesOfInput.apply(x, weights[0], bias_of_input)  # type: ignore[no-untyped-call]
+    else:
+        gates = functional.linear(x.float(), weights[0].float(), bias_of_input)
+    bias = biases[1] if biases else hidden.new_zeros(of_hidden.shape[0])
     if batch_first:
         gates = gates.transpose(0, 1)
     name, operands, last = kind, [gates, of_hidden, bias, hidden], None

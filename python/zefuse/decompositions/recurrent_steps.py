@@ -324,9 +324,40 @@ def _rnn_steps_backward(
 # -- derivatives: the products that are sums over all steps are matrix products ------------------
 
 
-def _rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """As f32, so that products of such tensors are of ``dtype``."""
-    return tensor if dtype == torch.float32 else tensor.to(dtype).float()
+def _rows(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """[..., n] as [rows, n] of ``dtype``."""
+    return tensor.to(dtype).flatten(0, -2)
+
+
+def _bias_of(grad_products: Tensor) -> Tensor:
+    return grad_products.sum(list(range(grad_products.dim() - 1)))
+
+
+class GatesOfInput(torch.autograd.Function):
+    """``functional.linear`` of bf16 with a bias of f32, or none, and a result of f32. Its derivatives are products of bf16: those of
+    the widened input and weight would be of f32, since that is what the forward would save of them."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(x.float(), weight.float(), bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        x, weight, _ = inputs
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad_gates: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        grad = _rows(grad_gates, weight.dtype)
+        return (
+            (grad @ weight).view(x.shape) if of_x else None,
+            grad.t() @ _rows(x, weight.dtype) if of_weight else None,
+            _bias_of(grad_gates) if of_bias else None,
+        )
 
 
 def _of_weight(
@@ -339,9 +370,7 @@ def _of_weight(
             if ctx.reverse
             else torch.cat((hidden[None], output[: output.shape[0] - 1]))
         )
-    grad = grad_products.flatten(0, -2)
-    of_weight = _rounded(grad, dtype).t() @ _rounded(before.flatten(0, -2), dtype)
-    return of_weight.to(dtype), grad.sum(0)
+    return _rows(grad_products, dtype).t() @ _rows(before, dtype), _bias_of(grad_products)
 
 
 def _save(ctx: Any, tensors: tuple[Tensor, ...], batch_sizes: list[Tensor], packed: list[Tensor]) -> None:
@@ -373,7 +402,7 @@ def _lstm_gradient(ctx: Any, *grads: Any) -> Any:
     )
     of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, weight.dtype, before)
     rest = (None, None) if packed else (None,)
-    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, grad_cell, *rest
+    return grad_gates, of_weight, of_bias, grad_hidden, grad_cell, *rest
 
 
 def _lstm_projected_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -393,11 +422,9 @@ def _lstm_projected_gradient(ctx: Any, *grads: Any) -> Any:
     dtype = weight.dtype
     of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, dtype, before)
     projected = activations[..., 3 * cell.shape[-1] :] * cells.tanh()
-    of_projection = (_rounded(grad_projected.flatten(0, -2), dtype).t() @ _rounded(projected.flatten(0, -2), dtype)).to(
-        dtype
-    )
+    of_projection = _rows(grad_projected, dtype).t() @ _rows(projected, dtype)
     rest = (None, None) if packed else (None,)
-    return _rounded(grad_gates, dtype), of_weight, of_bias, grad_hidden, grad_cell, of_projection, *rest
+    return grad_gates, of_weight, of_bias, grad_hidden, grad_cell, of_projection, *rest
 
 
 def _gru_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -415,7 +442,7 @@ def _gru_gradient(ctx: Any, *grads: Any) -> Any:
     )
     of_weight, of_bias = _of_weight(ctx, grad_products, output, hidden, weight.dtype, before)
     rest = (None, None) if packed else (None,)
-    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, *rest
+    return grad_gates, of_weight, of_bias, grad_hidden, *rest
 
 
 def _rnn_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -431,4 +458,4 @@ def _rnn_gradient(ctx: Any, *grads: Any) -> Any:
     grad_gates, grad_hidden = operator(grads[0], weight, output, ctx.nonlinearity, ctx.reverse, *packed)
     of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, weight.dtype, before)
     rest = (None, None, None) if packed else (None, None)
-    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, *rest
+    return grad_gates, of_weight, of_bias, grad_hidden, *rest
