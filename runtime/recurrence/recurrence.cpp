@@ -218,7 +218,7 @@ int64_t outputsOf(const RecurrenceDesc& desc) {
 const Level& levelOf(const RecurrenceDesc& desc) {
   const bool narrow = weightOf(desc).dtype == plan::DType::bf16 &&
                       (!desc.projected || desc.operands[placeOfProjection(desc)].dtype == plan::DType::bf16);
-  return level(!desc.gradient && narrow);
+  return level(narrow && !(desc.gradient && desc.projected));
 }
 
 // Of scratch memory, in whole lines of a cache.
@@ -263,12 +263,17 @@ bool Recurrence::narrowLayer() const { return isLayer() && weightOf(desc_).dtype
 // Whether a layer's input is copied for its loops: widened, or with zeros behind it.
 bool Recurrence::copiesInput() const { return narrowLayer() && (!level_.tiled || inputs_ != tiledDepth(inputs_)); }
 
+// Of a step's product in tiles.
+int64_t Recurrence::multipliedDepth() const {
+  return tiledDepth(desc_.gradient ? arityOf(desc_).gates * hidden_ : outputs_);
+}
+
 size_t Recurrence::packedBytesOf(int64_t depth) const {
   const int64_t gates = arityOf(desc_).gates;
   const Matrix matrix{gates, gates * hidden_, depth};
   const RecurrentCell cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
   if (level_.tiled)
-    return size_t(packedTiles(cell, matrix)) * sizeof(__bf16);
+    return size_t(packedTiles(cell, desc_.gradient, matrix)) * sizeof(__bf16);
   return size_t(packedSize(cell, desc_.gradient, matrix, level_.lanes)) * sizeof(float);
 }
 
@@ -280,7 +285,8 @@ void Recurrence::packMatrix(int64_t depth, const void* weight, void* packed) con
   const Matrix matrix{gates, gates * hidden_, depth};
   const RecurrentCell cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
   if (level_.tiled)
-    packTiles(cell, matrix, level_.together, static_cast<const uint16_t*>(weight), static_cast<uint16_t*>(packed));
+    packTiles(cell, desc_.gradient, matrix, level_.together, static_cast<const uint16_t*>(weight),
+              static_cast<uint16_t*>(packed));
   else if (weightOf(desc_).dtype == plan::DType::bf16)
     pack(cell, desc_.gradient, matrix, level_.lanes, static_cast<const __bf16*>(weight), static_cast<float*>(packed));
   else
@@ -317,10 +323,10 @@ Recurrence::Scratch Recurrence::scratch() const {
   scratch.rounded = scratch.projection;
   const Matrix matrix{1, outputs_, hidden_};
   if (desc_.projected && level_.tiled)
-    scratch.rounded += packedTiles(RecurrentCell::tanh, matrix) / 2;  // two bf16 to a float
+    scratch.rounded += packedTiles(RecurrentCell::tanh, false, matrix) / 2;  // two bf16 to a float
   else if (desc_.projected)
     scratch.rounded += packedSize(RecurrentCell::tanh, desc_.gradient, matrix, level_.lanes);
-  scratch.rounded_cells = scratch.rounded + (level_.tiled ? batch_ * tiledDepth(outputs_) : 0);
+  scratch.rounded_cells = scratch.rounded + (level_.tiled ? batch_ * multipliedDepth() : 0);
   scratch.input = scratch.rounded_cells + (level_.tiled && desc_.projected ? batch_ * tiledDepth(hidden_) / 2 : 0);
   scratch.output = scratch.input;
   if (copiesInput())
@@ -336,7 +342,7 @@ size_t Recurrence::scratchBytes() const {
 void Recurrence::packProjection(const void* projection, float* packed) const {
   const Matrix matrix{1, outputs_, hidden_};
   if (level_.tiled)
-    packTiles(RecurrentCell::tanh, matrix, level_.together, static_cast<const uint16_t*>(projection),
+    packTiles(RecurrentCell::tanh, false, matrix, level_.together, static_cast<const uint16_t*>(projection),
               reinterpret_cast<uint16_t*>(packed));
   else if (desc_.operands[placeOfProjection(desc_)].dtype == plan::DType::bf16)
     pack(RecurrentCell::tanh, desc_.gradient, matrix, level_.lanes, static_cast<const __bf16*>(projection), packed);
@@ -433,8 +439,10 @@ void Recurrence::prepareStates(Sequence& s, const Arguments& arguments, float* m
 void Recurrence::prepareTiles(Sequence& s, const Arguments& arguments, float* memory) const {
   const Scratch parts = scratch();
   s.tiles = {static_cast<const uint16_t*>(arguments.b), reinterpret_cast<__bf16*>(memory + parts.rounded), batch_,
-             tiledDepth(outputs_)};
+             multipliedDepth()};
   std::fill_n(s.tiles.hidden, 2 * batch_ * s.tiles.depth, __bf16(0));
+  if (desc_.gradient)
+    return;
   if (desc_.projected) {
     s.tiles.projection = reinterpret_cast<const uint16_t*>(memory + parts.projection);
     s.tiles.unprojected = reinterpret_cast<__bf16*>(memory + parts.rounded_cells);

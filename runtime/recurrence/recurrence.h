@@ -30,10 +30,11 @@ struct RecurrenceDesc {
 
 // Immutable and thread-safe. run(): b is the packed weight, `operands` all operands in order (the weight's
 // place is not read), `results` all results in order, nullptr for those nobody asks for.
-// A weight of bf16 is multiplied in tiles where the processor has them, with a hidden state rounded to bf16 at each
-// step; elsewhere, and for derivatives, it is widened. A hidden unit is computed by one thread and summed in one order,
-// so the bits do not depend on the number of threads. A projection is packed at each run.
-// Of packed sequences run() gives invalid_argument when the numbers of rows grow or do not add up.
+// A weight of bf16 is multiplied in tiles where the processor has them, with a hidden state, or a derivative's
+// gradients of the products, rounded to bf16 at each step; elsewhere, and for derivatives with a projection, it is
+// widened. A hidden unit is computed by one thread and summed in one order, so the bits do not depend on the number of
+// threads. A projection is packed at each run. Of packed sequences run() gives invalid_argument when the numbers of
+// rows grow or do not add up.
 class Recurrence : public onednn::Primitive {
 public:
   // invalid_argument when sizes do not fit together, or rows are not contiguous; unsupported for other dtypes.
@@ -57,6 +58,7 @@ private:
   bool isLayer() const { return desc_.cell == plan::RecurrentCell::lstm_layer; }
   bool narrowLayer() const;
   bool copiesInput() const;
+  int64_t multipliedDepth() const;
   size_t packedBytesOf(int64_t depth) const;
   void packMatrix(int64_t depth, const void* weight, void* packed) const;
   Sequence sequence(const Arguments& arguments) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/recurrence/gradient_tiles.h"
 #include "runtime/recurrence/layer_tiles.h"
 #include "runtime/recurrence/projected.h"
 #include "runtime/recurrence/steps.h"
@@ -46,7 +47,9 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
 
 [[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)]] void
 runTiles(const Sequence& sequence, const Share& share) {
-  if (sequence.tiles.input)
+  if (sequence.gradient)
+    runGradientInTiles<true>(sequence, share);
+  else if (sequence.tiles.input)
     runLayerInTiles(sequence, share);
   else
     runStepsInTiles<true>(sequence, share);
@@ -54,7 +57,10 @@ runTiles(const Sequence& sequence, const Share& share) {
 
 [[gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)]] void runPairs(const Sequence& sequence,
                                                                                          const Share& share) {
-  runStepsInTiles<false>(sequence, share);
+  if (sequence.gradient)
+    runGradientInTiles<false>(sequence, share);
+  else
+    runStepsInTiles<false>(sequence, share);
 }
 
 void runBaseline(const Sequence& sequence, const Share& share) { runAny<4, 2>(sequence, share); }
@@ -166,27 +172,30 @@ template void pack(RecurrentCell, bool, Matrix, int64_t, const __bf16*, float*);
 
 int64_t tiledDepth(int64_t hidden) { return (hidden + tile_depth - 1) / tile_depth * tile_depth; }
 
-int64_t packedTiles(RecurrentCell cell, Matrix matrix) {
-  const Packing packing = packingOf(cell, false, matrix);
-  const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (packing.units + units - 1) / units;
+int64_t packedTiles(RecurrentCell cell, bool gradient, Matrix matrix) {
+  const Packing packing = packingOf(cell, gradient, matrix);
+  const int64_t units = unitsOfBlock(cell, gradient, tile_rows), blocks = (packing.units + units - 1) / units;
   return blocks * tiledDepth(packing.depth) * packing.vectors * tile_rows;
 }
 
-void packTiles(RecurrentCell cell, Matrix matrix, int64_t together, const uint16_t* weight, uint16_t* packed) {
-  const Packing packing = packingOf(cell, false, matrix);
-  const int64_t units = unitsOfBlock(cell, false, tile_rows), hidden = packing.units;
+void packTiles(RecurrentCell cell, bool gradient, Matrix matrix, int64_t together, const uint16_t* weight,
+               uint16_t* packed) {
+  const Packing packing = packingOf(cell, gradient, matrix);
+  const int64_t units = unitsOfBlock(cell, gradient, tile_rows), hidden = packing.units;
   const int64_t blocks = (hidden + units - 1) / units;
   const int64_t width = packing.vectors * tile_rows;
+  // From a unit to the next, and from a number of the depth: a derivative's weight has its rows along the depth.
+  const int64_t unit_stride = gradient ? 1 : packing.depth, depth_stride = gradient ? hidden : 1;
   for (int64_t block = 0; block < blocks; ++block)
     for (int64_t first = 0; first < packing.depth; first += tile_depth, packed += tile_depth * width)
       for (int64_t vector = 0; vector < packing.vectors; ++vector)
         for (int64_t lane = 0; lane < tile_rows; ++lane) {
           const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * tile_rows);
-          const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * packing.depth;
+          const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * unit_stride;
           uint16_t* to = packed + vector * together * tile_rows + lane * 2;
           for (int64_t k = 0; k < tile_depth; ++k)
             to[k / together * together * width + k % together / 2 * tile_rows * 2 + k % 2] =
-                unit < hidden && first + k < packing.depth ? row[first + k] : uint16_t(0);
+                unit < hidden && first + k < packing.depth ? row[(first + k) * depth_stride] : uint16_t(0);
         }
 }
 

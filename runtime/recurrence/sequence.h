@@ -27,7 +27,9 @@ struct Beside {
 // bf16 for that.
 struct Tiles {
   const uint16_t* packed = nullptr;  // blocks of units: [depth / together][vectors][together / 2][16][2]
-  __bf16* hidden = nullptr;          // [2, rows, depth]: of the step before and of this step; zeros behind the units
+  // [2, rows, depth]: of the step before and of this step; zeros behind the units. A derivative has the gradients of
+  // its products there instead.
+  __bf16* hidden = nullptr;
   int64_t rows = 0, depth = 0;
   // With a projection, packed for the cell tanh, and what a step projects, [rows, unprojected_depth].
   const uint16_t* projection = nullptr;
@@ -116,7 +118,7 @@ struct Level {
   int64_t together = 0;  // with Tiles: of the depth what lies together for one vector, a tile's or a pair
 };
 
-// The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: of a forward pass with a weight of bf16.
+// The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: with a weight of bf16.
 const Level& level(bool narrow = false);
 
 // Hidden units of a block, and blocks of a layer.
@@ -135,8 +137,9 @@ void pack(plan::RecurrentCell cell, bool gradient, Matrix matrix, int64_t lanes,
 
 // Hidden units up to whole tiles, and numbers that packTiles() writes.
 int64_t tiledDepth(int64_t hidden);
-int64_t packedTiles(plan::RecurrentCell cell, Matrix matrix);
+int64_t packedTiles(plan::RecurrentCell cell, bool gradient, Matrix matrix);
 // The bits of bf16: selecting among numbers would call the compiler's library where a processor has none of bf16.
-void packTiles(plan::RecurrentCell cell, Matrix matrix, int64_t together, const uint16_t* weight, uint16_t* packed);
+void packTiles(plan::RecurrentCell cell, bool gradient, Matrix matrix, int64_t together, const uint16_t* weight,
+               uint16_t* packed);
 
 }  // namespace zefuse::recurrence

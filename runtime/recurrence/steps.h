@@ -100,6 +100,14 @@ template <int lanes>
   storeRounded<lanes>(s.tiles.at(number + 1, b) + unit, x, count);
 }
 
+// The gradients of a step's products, at a place among a row's, for its own product in tiles.
+template <int lanes, bool tiled>
+[[gnu::always_inline]] inline void keepRounded(const Sequence& s, int64_t t, int64_t b, int64_t place,
+                                               const Vector<lanes>& x, int64_t count) {
+  if constexpr (tiled)
+    storeRounded<lanes>(s.tiles.at(s.step(t), b) + place, x, count);  // the t-th step is the step(t)-th computed
+}
+
 // The hidden state that row b has before a step.
 [[gnu::always_inline]] inline const float* hiddenBefore(const Beside& before, const Tensor& output,
                                                         const Tensor& initial, int64_t b) {
@@ -269,7 +277,7 @@ template <int lanes, int rows, bool tiled>
 // Operands: gradients of output and last cell, weight, cell, cells, activations, projection. Results: gradients of
 // gates, hidden, cell, output with what later steps add. `projected`: what the gradient of the latter gives for these
 // units.
-template <int lanes>
+template <int lanes, bool tiled = false>
 [[gnu::always_inline]] inline void lstmGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit,
                                                 const float* projected = nullptr) {
   const int64_t count = s.hidden - unit, H = s.hidden, place = s.place(t);
@@ -291,10 +299,13 @@ template <int lanes>
   onednn::hyperbolicTangent<lanes>(c);
   dc += dh * o * (1.f - c * c);
   float* to = gradient.at(place, b) + unit;
-  store<lanes>(to, dc * g * i * (1.f - i), count);
-  store<lanes>(to + H, dc * old * f * (1.f - f), count);
-  store<lanes>(to + 2 * H, dc * i * (1.f - g * g), count);
-  store<lanes>(to + 3 * H, dh * c * o * (1.f - o), count);
+  const Vector<lanes> gates[] = {dc * g * i * (1.f - i), dc * old * f * (1.f - f), dc * i * (1.f - g * g),
+                                 dh * c * o * (1.f - o)};
+#pragma clang loop unroll(full)
+  for (int gate = 0; gate < 4; ++gate) {
+    store<lanes>(to + gate * H, gates[gate], count);
+    keepRounded<lanes, tiled>(s, t, b, gate * H + unit, gates[gate], count);
+  }
   store<lanes>(s.cell_carry.at(0, b) + unit, dc * f, count);
   if (!projected)
     store<lanes>(s.hidden_carry.at(0, b) + unit, Vector<lanes>{}, count);
@@ -302,7 +313,7 @@ template <int lanes>
 
 // Operands: gradient of output, weight, hidden, output, activations. Results: gradients of gates (of the input's side),
 // of the products with the hidden state, of hidden.
-template <int lanes>
+template <int lanes, bool tiled>
 [[gnu::always_inline]] inline void gruGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
   const int64_t count = s.hidden - unit, H = s.hidden, place = s.place(t);
   Vector<lanes> dh, carried, old, r, z, n, product;
@@ -321,14 +332,17 @@ template <int lanes>
   store<lanes>(gates, dr, count);
   store<lanes>(gates + H, dz, count);
   store<lanes>(gates + 2 * H, dn, count);
-  store<lanes>(products, dr, count);
-  store<lanes>(products + H, dz, count);
-  store<lanes>(products + 2 * H, dn * r, count);
+  const Vector<lanes> of_products[] = {dr, dz, dn * r};
+#pragma clang loop unroll(full)
+  for (int gate = 0; gate < 3; ++gate) {
+    store<lanes>(products + gate * H, of_products[gate], count);
+    keepRounded<lanes, tiled>(s, t, b, gate * H + unit, of_products[gate], count);
+  }
   store<lanes>(s.hidden_carry.at(0, b) + unit, dh * z, count);
 }
 
 // Operands: gradient of output, weight, output. Results: gradients of gates, hidden.
-template <int lanes>
+template <int lanes, bool tiled>
 [[gnu::always_inline]] inline void plainGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
   const int64_t count = s.hidden - unit, place = s.place(t);
   Vector<lanes> dh, carried, h;
@@ -339,11 +353,12 @@ template <int lanes>
   const Vector<lanes> zero = {};
   const Vector<lanes> through = s.cell == plan::RecurrentCell::tanh ? dh * (1.f - h * h) : h > 0.f ? dh : zero;
   store<lanes>(s.results[0].at(place, b) + unit, through, count);
+  keepRounded<lanes, tiled>(s, t, b, unit, through, count);
   store<lanes>(s.hidden_carry.at(0, b) + unit, zero, count);
 }
 
 // hidden_carry += gradients of the products @ weight
-template <int lanes, int rows>
+template <int lanes, int rows, bool tiled>
 [[gnu::always_inline]] inline void carryTile(const Sequence& s, int64_t b, int64_t block, const float* product) {
   Vector<lanes> sums[rows][4];
 #pragma clang loop unroll(full)
@@ -353,7 +368,7 @@ template <int lanes, int rows>
       const int64_t unit = (block * 4 + v) * lanes;
       load<lanes>(sums[r][v], s.hidden_carry.at(0, b + r) + unit, s.outputs - unit);
     }
-  addProduct<lanes, rows, 4, false>(sums, product);
+  addProduct<lanes, rows, 4, tiled>(sums, product);
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
@@ -368,8 +383,8 @@ template <int lanes, int rows>
 // `product`: the rows' of multiply, or with `tiled` of multiplyTiles.
 template <int lanes, int rows, bool tiled>
 [[gnu::always_inline]] inline void tile(const Sequence& s, int64_t t, int64_t b, int64_t block, const float* product) {
-  if (!tiled && s.gradient)
-    carryTile<lanes, rows>(s, b, block, product);
+  if (s.gradient)
+    carryTile<lanes, rows, tiled>(s, b, block, product);
   else if (s.cell == plan::RecurrentCell::lstm)
     lstmTile<lanes, rows, tiled>(s, t, b, block, product);
   else if (s.cell == plan::RecurrentCell::gru)
@@ -481,18 +496,19 @@ template <int lanes, bool tiled>
   }
 }
 
-template <int lanes>
-[[gnu::always_inline]] inline void gradientOfCells(const Sequence& s, const Share& share, int64_t t) {
+// Of a step's rows, and the units of the share.
+template <int lanes, bool tiled = false>
+[[gnu::always_inline]] inline void gradientOfCells(const Sequence& s, const Share& share, int64_t t, int64_t begin,
+                                                   int64_t end) {
   const int64_t first = share.first_block * 4 * lanes, last = std::min(share.last_block * 4 * lanes, s.hidden);
-  const int64_t end = std::min(share.last_row, s.rowsOf(t));
-  for (int64_t b = share.first_row; b < end; ++b)
+  for (int64_t b = begin; b < end; ++b)
     for (int64_t unit = first; unit < last; unit += lanes) {
       if (s.cell == plan::RecurrentCell::lstm)
-        lstmGradient<lanes>(s, t, b, unit);
+        lstmGradient<lanes, tiled>(s, t, b, unit);
       else if (s.cell == plan::RecurrentCell::gru)
-        gruGradient<lanes>(s, t, b, unit);
+        gruGradient<lanes, tiled>(s, t, b, unit);
       else
-        plainGradient<lanes>(s, t, b, unit);
+        plainGradient<lanes, tiled>(s, t, b, unit);
     }
 }
 
@@ -503,7 +519,7 @@ template <int lanes, int rows> [[gnu::always_inline]] inline void runSteps(const
     const int64_t t = s.step(n);
     // The product reads all units of its rows: those of the step before, or of this step's gradients.
     if (s.gradient)
-      gradientOfCells<lanes>(s, share, t);
+      gradientOfCells<lanes>(s, share, t, share.first_row, std::min(share.last_row, s.rowsOf(t)));
     if (share.meeting && (s.gradient || n > 0))
       share.meeting->wait(share.parts, s.gradient ? n + 1 : n);
     const int64_t last_row = std::min(share.last_row, s.rowsOf(t)), going_on = s.gradient ? 0 : s.before(t).rows;

@@ -209,11 +209,13 @@ TEST(PackedRecurrence, IsEachSequenceAlone) {
 
 TEST(PackedRecurrence, DerivativeIsEachSequencesAlone) {
   std::mt19937 generator(2);
-  forEachCase([&](const Case& c, int) {
+  auto check = [&](const Case& c, bool narrow) {
     const int64_t N = c.rows(), B = c.batch(), H = c.hidden, G = c.gates();
     auto sequence = [&](int64_t units) { return Memory::random({N, units}, generator, 0.5f); };
     auto state = [&] { return Memory::random({B, H}, generator, 0.5f); };
-    const Memory weight = Memory::random({G * H, H}, generator, 0.1f);
+    Memory weight = Memory::random({G * H, H}, generator, 0.1f);
+    if (narrow)
+      weight.narrow();
     Memories operands, results{Memory({N, G * H})};
     if (c.cell == RecurrentCell::lstm) {
       operands = {sequence(H), state(), weight, state(), sequence(H), sequence(4 * H)};
@@ -239,7 +241,17 @@ TEST(PackedRecurrence, DerivativeIsEachSequencesAlone) {
       ASSERT_TRUE(run({c.cell, true, c.reverse, false, {}, {}}, inputs, wanted).ok());
       expectEachAlone(c, made, wanted, b);
     }
+  };
+  forEachCase([&](const Case& c, int) {
+    check(c, false);
+    check(c, true);
   });
+  // Rows of several tiles, the last of which end early.
+  std::vector<int64_t> lengths(20, 4);
+  lengths.resize(30, 3);
+  lengths.resize(37, 1);
+  for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh})
+    check({cell, cell == RecurrentCell::gru, lengths, 40}, true);
 }
 
 TEST(PackedRecurrence, RefusesNumbersOfRowsThatDoNotFit) {

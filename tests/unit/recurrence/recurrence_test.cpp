@@ -299,51 +299,114 @@ TEST(Recurrence, IsTheSameToTheBitForAnyNumberOfThreads) {
   onednn::setMaxThreads(before);
 }
 
+// What a derivative takes, drawn; the weight is of numbers that bf16 holds.
+std::vector<Memory> gradientOperands(const Case& c, std::mt19937& generator, bool strided = false) {
+  const int64_t T = c.steps, B = c.batch, H = c.hidden, G = c.gates();
+  auto memory = [&](std::vector<int64_t> sizes, double most, bool dense = false) {
+    Memory made(std::move(sizes), strided && !dense);
+    made.set(random(generator, made.count(), most));
+    return made;
+  };
+  const bool lstm = c.cell == RecurrentCell::lstm, gated = lstm || c.cell == RecurrentCell::gru;
+  std::vector<Memory> operands{memory({T, B, H}, 1)};
+  if (lstm)
+    operands.push_back(memory({B, H}, 1));
+  operands.push_back(memory({G * H, H}, 0.1, /*dense=*/true));
+  for (float& value : operands.back().data)
+    value = std::bit_cast<float>(uint32_t(onednn::bitsOfBf16(value)) << 16);
+  if (gated)
+    operands.push_back(memory({B, H}, 1));
+  operands.push_back(memory({T, B, H}, 1));
+  if (gated)
+    operands.push_back(memory({T, B, 4 * H}, 0.3));  // larger ones would grow from step to step
+  return operands;
+}
+
+// All results: of the gates, of a GRU's products, of the hidden state, of an LSTM's cell.
+std::vector<Memory> gradients(const Case& c, std::vector<Memory>& operands, bool strided = false) {
+  const int64_t T = c.steps, B = c.batch, H = c.hidden, G = c.gates();
+  std::vector<Memory> results{Memory({T, B, G * H}, strided)};
+  if (c.cell == RecurrentCell::gru)
+    results.emplace_back(std::vector{T, B, G * H}, strided);
+  results.emplace_back(std::vector{B, H}, strided);
+  if (c.cell == RecurrentCell::lstm)
+    results.emplace_back(std::vector{B, H}, strided);
+  std::vector<Memory*> places;
+  for (Memory& result : results)
+    places.push_back(&result);
+  run(c, true, operands, places);
+  return results;
+}
+
 TEST(Recurrence, DerivativeIsTheSameToTheBitForAnyNumberOfThreads) {
   std::mt19937 generator(5);
   const int before = onednn::maxThreads();
   for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
-    for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{8, 128}, {5, 400}}) {
-      const Case c{cell, false, 5, batch, hidden};
-      SCOPED_TRACE(nameOf(c));
-      const int64_t T = c.steps, B = c.batch, H = c.hidden, G = c.gates();
-      auto memory = [&](std::vector<int64_t> sizes, double most) {
-        int64_t count = 1;
-        for (int64_t size : sizes)
-          count *= size;
-        Memory made(std::move(sizes), false);
-        made.set(random(generator, count, most));
-        return made;
-      };
-      const bool lstm = cell == RecurrentCell::lstm, gru = cell == RecurrentCell::gru;
-      std::vector<Memory> operands{memory({T, B, H}, 1)};
-      if (lstm)
-        operands.push_back(memory({B, H}, 1));
-      operands.push_back(memory({G * H, H}, 0.1));
-      if (lstm || gru)
-        operands.push_back(memory({B, H}, 1));
-      operands.push_back(memory({T, B, H}, 1));
-      if (lstm || gru)
-        operands.push_back(memory({T, B, 4 * H}, 1));
-      std::vector<float> first;
-      for (int threads : {1, 3, 16}) {
-        onednn::setMaxThreads(threads);
-        Memory gates({T, B, G * H}, false), products({T, B, G * H}, false), of_hidden({B, H}, false),
-            of_cell({B, H}, false);
-        std::vector<Memory*> results{&gates};
-        if (gru)
-          results.push_back(&products);
-        results.push_back(&of_hidden);
-        if (lstm)
-          results.push_back(&of_cell);
-        run(c, true, operands, results);
-        gates.data.pop_back();
-        if (first.empty())
-          first = gates.data;
-        EXPECT_EQ(gates.data, first) << threads << " threads";
+    for (bool narrow : {false, true})
+      for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{8, 128}, {5, 400}, {37, 72}}) {
+        const Case c{cell, false, 5, batch, hidden};
+        SCOPED_TRACE(nameOf(c) + (narrow ? " of bf16" : ""));
+        std::vector<Memory> operands = gradientOperands(c, generator);
+        if (narrow)
+          operands[plan::arityOf(cell, true).weight].narrow();
+        std::vector<float> first;
+        for (int threads : {1, 3, 16}) {
+          onednn::setMaxThreads(threads);
+          std::vector<float> gates = gradients(c, operands)[0].data;
+          gates.pop_back();
+          if (first.empty())
+            first = gates;
+          EXPECT_EQ(gates, first) << threads << " threads";
+        }
       }
-    }
   onednn::setMaxThreads(before);
+}
+
+// In tiles the gradients of the products are rounded at each step, once more than their results.
+TEST(Recurrence, DerivativeTakesAWeightOfBf16) {
+  std::mt19937 generator(6);
+  const int before = onednn::maxThreads();
+  for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
+    for (auto [steps, batch, hidden] : {std::tuple<int64_t, int64_t, int64_t>{3, 1, 5},
+                                        {4, 7, 20},
+                                        {3, 16, 64},
+                                        {5, 35, 40},
+                                        {2, 33, 130},
+                                        {4, 17, 600},
+                                        {0, 2, 8}})
+      for (int threads : {1, 2, 3}) {
+        const Case c{cell, threads == 2, steps, batch, hidden};
+        SCOPED_TRACE(nameOf(c) + " by " + std::to_string(threads));
+        onednn::setMaxThreads(threads);
+        std::vector<Memory> operands = gradientOperands(c, generator, /*strided=*/true);
+        std::vector<Memory> wanted = gradients(c, operands, true);
+        Memory& weight = operands[plan::arityOf(cell, true).weight];
+        weight.narrow();
+        std::vector<Memory> found = gradients(c, operands, true);
+        for (size_t i = 0; i < found.size(); ++i) {
+          float largest = 0;
+          for (int64_t at = 0; at < wanted[i].count(); ++at)
+            largest = std::max(largest, std::abs(wanted[i].at(at)));
+          for (int64_t at = 0; at < wanted[i].count(); ++at)
+            ASSERT_NEAR(found[i].at(at), wanted[i].at(at), level(true).tiled ? 1e-2 * largest : 0)
+                << "result " << i << ", element " << at;
+        }
+      }
+  onednn::setMaxThreads(before);
+}
+
+TEST(Recurrence, DerivativeMultipliesInTilesWhereThereAre) {
+  std::mt19937 generator(7);
+  const Case c{RecurrentCell::lstm, false, 2, 3, 8};
+  std::vector<Memory> operands = gradientOperands(c, generator);
+  operands[2].narrow();
+  RecurrenceDesc desc{c.cell, true, false, false, {}, {Memory({2, 3, 32}, false).desc, {}, {}}};
+  for (Memory& operand : operands)
+    desc.operands.push_back(operand.desc);
+  auto made = Recurrence::get(desc);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ((*made)->implementation(),
+            std::string(level(true).tiled ? "steps in " : "steps in registers: ") + level(true).name);
 }
 
 TEST(Recurrence, SharesOutRowsWhereBlocksAreFewerThanThreads) {
@@ -372,31 +435,35 @@ TEST(Recurrence, SharesOutRowsWhereBlocksAreFewerThanThreads) {
 // [blocks][depth / together][vectors][together / 2][16][2], also where this processor has no tiles to read it.
 TEST(Recurrence, PacksBf16ForTilesAndForPairs) {
   for (auto [cell, gates] : {std::pair(RecurrentCell::lstm, 4), {RecurrentCell::gru, 3}, {RecurrentCell::tanh, 1}})
-    for (int64_t hidden : {5, 40})
-      for (int64_t together : {2, 32}) {
-        std::vector<uint16_t> weight(size_t(gates * hidden * hidden));
-        for (size_t i = 0; i < weight.size(); ++i)
-          weight[i] = uint16_t(i + 1);
-        std::vector<uint16_t> packed(size_t(packedTiles(cell, {gates, gates * hidden, hidden})), 0xffff);
-        packTiles(cell, {gates, gates * hidden, hidden}, together, weight.data(), packed.data());
-        const bool plain = cell == RecurrentCell::tanh;
-        const int64_t depth = tiledDepth(hidden), vectors = plain ? 4 : gates, units = plain ? 64 : 16;
-        const uint16_t* at = packed.data();
-        for (int64_t block = 0; block < (hidden + units - 1) / units; ++block)
-          for (int64_t group = 0; group < depth; group += together)
-            for (int64_t vector = 0; vector < vectors; ++vector)
-              for (int64_t pair = 0; pair < together; pair += 2)
-                for (int64_t lane = 0; lane < 16; ++lane)
-                  for (int64_t k = group + pair; k < group + pair + 2; ++k, ++at) {
-                    const int64_t unit = block * units + lane + (plain ? vector * 16 : 0);
-                    const int64_t row = plain ? unit : vector * hidden + unit;
-                    const bool inside = unit < hidden && k < hidden;
-                    ASSERT_EQ(*at, inside ? weight[size_t(row * hidden + k)] : 0)
-                        << hidden << " units, block " << block << ", vector " << vector << ", lane " << lane << ", k "
-                        << k;
-                  }
-        EXPECT_EQ(at, packed.data() + packed.size());
-      }
+    for (bool gradient : {false, true})  // its weight has its rows along the depth
+      for (int64_t hidden : {5, 40})
+        for (int64_t together : {2, 32}) {
+          std::vector<uint16_t> weight(size_t(gates * hidden * hidden));
+          for (size_t i = 0; i < weight.size(); ++i)
+            weight[i] = uint16_t(i + 1);
+          const Matrix matrix{gates, gates * hidden, hidden};
+          std::vector<uint16_t> packed(size_t(packedTiles(cell, gradient, matrix)), 0xffff);
+          packTiles(cell, gradient, matrix, together, weight.data(), packed.data());
+          const bool plain = cell == RecurrentCell::tanh || gradient;
+          const int64_t multiplied = gradient ? gates * hidden : hidden, depth = tiledDepth(multiplied),
+                        vectors = plain ? 4 : gates, units = plain ? 64 : 16;
+          const uint16_t* at = packed.data();
+          for (int64_t block = 0; block < (hidden + units - 1) / units; ++block)
+            for (int64_t group = 0; group < depth; group += together)
+              for (int64_t vector = 0; vector < vectors; ++vector)
+                for (int64_t pair = 0; pair < together; pair += 2)
+                  for (int64_t lane = 0; lane < 16; ++lane)
+                    for (int64_t k = group + pair; k < group + pair + 2; ++k, ++at) {
+                      const int64_t unit = block * units + lane + (plain ? vector * 16 : 0);
+                      const int64_t row = plain ? unit : vector * hidden + unit;
+                      const int64_t place = gradient ? k * hidden + unit : row * hidden + k;
+                      const bool inside = unit < hidden && k < multiplied;
+                      ASSERT_EQ(*at, inside ? weight[size_t(place)] : 0)
+                          << hidden << " units, block " << block << ", vector " << vector << ", lane " << lane << ", k "
+                          << k;
+                    }
+          EXPECT_EQ(at, packed.data() + packed.size());
+        }
 }
 
 // The derivative of sum(output * by_output) + sum(last cell * by_cell), by differences.
