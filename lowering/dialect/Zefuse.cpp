@@ -212,7 +212,7 @@ LogicalResult RecurrenceOp::verify() {
   if (layer && (getGradient() || getPacked() || getProjected()))
     return emitOpError("is a layer with its input that is a derivative, packed or projected");
   unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm || layer ? 5 : 4);
-  unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru || layer ? 2 : 1);
+  unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm || layer ? 4 : gru ? 2 : 1);
   if (getProjected()) {
     if (!lstm)
       return emitOpError("has a projection of another cell than an LSTM's");

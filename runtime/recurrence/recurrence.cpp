@@ -66,7 +66,7 @@ Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, i
     return {{gates, weight, bias, state}, {sequence, four}};
   case RecurrentCell::lstm_layer: {
     const int64_t I = desc.operands[0].sizes.back();
-    return {{desc.operands[0].sizes, {4 * H * I + 4 * H * H}, bias, state, state}, {sequence, state}};
+    return {{desc.operands[0].sizes, {4 * H * I + 4 * H * H}, bias, state, state}, {sequence, state, four, sequence}};
   }
   case RecurrentCell::tanh:
   case RecurrentCell::relu: break;

@@ -157,7 +157,7 @@ def test_steps_are_one_call_however_many() -> None:
 def test_an_lstm_of_many_rows_is_one_call(
     layers: int, bidirectional: bool, batch_first: bool, bias: bool, dtype: torch.dtype
 ) -> None:
-    """With the products of its input, unless somebody wants derivatives; no farther from f64 than eager."""
+    """With the products of its input, unless somebody wants derivatives of f32; no farther from f64 than eager."""
     torch.manual_seed(0)
     layer = nn.LSTM(19, 40, layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
     rows, directions = 21, 2 if bidirectional else 1
@@ -172,8 +172,8 @@ def test_an_lstm_of_many_rows_is_one_call(
     for mine, theirs, each in zip(ours, eager, wanted, strict=True):
         assert (mine.dtype, mine.stride()) == (theirs.dtype, theirs.stride())
         assert (mine - each).abs().max() <= 1.5 * (theirs - each).abs().max() + 1e-7
-    differentiated = zefuse.explain(layer, x, states)
-    assert [call["kind"] for call in differentiated.calls].count("lstm steps") == layers * directions
+    differentiated = [call["kind"] for call in zefuse.explain(layer, x, states).calls]
+    assert differentiated.count("lstm layer" if dtype == torch.bfloat16 else "lstm steps") == layers * directions
 
 
 def test_an_lstm_of_many_rows_sees_weights_that_changed() -> None:

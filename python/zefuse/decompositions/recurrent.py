@@ -312,15 +312,16 @@ _CACHED_WEIGHTS = 1 << 20
 
 
 def _is_one_call(x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequence[Tensor]) -> bool:
-    """Whether an LSTM multiplies its input step by step, so that its gates never go to memory: nobody wants derivatives, which read
-    the gates, and it is quicker. Weights that no near cache holds are read at each step: in bf16 that takes as long as the gates of
+    """Whether an LSTM multiplies its input step by step, so that the products never go to memory: where it is quicker, and of f32 if
+    nobody wants derivatives. Weights that no near cache holds are read at each step: in bf16 that takes as long as the gates of
     a 64th as many rows as a row of the input's weight has bytes; in f32 the product over all steps is the quicker one by then."""
     rows = hidden.shape[0]
     if len(weights) % 2 or not isinstance(rows, int) or x.dtype not in (torch.float32, torch.bfloat16):
         return False
     if any(each.dtype != x.dtype for each in weights):
         return False
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, hidden, cell, *weights)):
+    trains = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, hidden, cell, *weights))
+    if trains and x.dtype == torch.float32:
         return False
     cached = sum(each.numel() for each in weights[:2]) * x.itemsize <= _CACHED_WEIGHTS
     pays = x.dtype == torch.bfloat16 and 64 * rows >= weights[0].shape[1] * x.itemsize
@@ -334,7 +335,7 @@ def _whole_lstm(
     bias = weights[2].float() + weights[3].float() if len(weights) > 2 else hidden.new_zeros(weights[0].shape[0])
     weight = torch.cat((weights[0].reshape(-1), weights[1].reshape(-1)))
     input = x.transpose(0, 1) if batch_first else x
-    output, last = torch.ops.zefuse.lstm_layer(input, weight, bias, hidden, cell, reverse)
+    output, last, *_ = torch.ops.zefuse.lstm_layer(input, weight, bias, hidden, cell, reverse)
     return output, output.select(0, 0 if reverse else output.shape[0] - 1), last
 
 

@@ -17,11 +17,11 @@ from torch.nn import functional
 #: output and cells [T, B, H], activations [T, B, 4 H]. With a projection [P, H] the hidden state and the output have P units and the
 #: weight is [G H, P]; grad_projected [T, B, P] is the output's gradient with what later steps add. All f32, but for weights and
 #: projections, which may be bf16.
-#: lstm_layer has the products of its input [T, B, I] as well, and no derivative: weight is that of the input [4 H, I], behind it that
-#: of the state [4 H, H], in one dimension. Input, weight and output are all f32 or all bf16.
+#: lstm_layer has the products of its input [T, B, I] as well: weight is that of the input [4 H, I], behind it that of the state
+#: [4 H, H], in one dimension. Input, weight and output are all f32 or all bf16.
 _LAYER = (
     "lstm_layer(Tensor input, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse)"
-    " -> (Tensor output, Tensor last_cell)"
+    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells)"
 )
 _SCHEMAS = (
     "lstm{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse{})"
@@ -57,6 +57,9 @@ def operators() -> torch.library.Library:
     library.define(_LAYER)  # type: ignore[no-untyped-call]
     torch.library.register_fake("zefuse::lstm_layer", _lstm_layer_fake, lib=library)
     library.impl("lstm_layer", _lstm_layer, "CPU")  # type: ignore[no-untyped-call]
+    torch.library.register_autograd(
+        "zefuse::lstm_layer", _lstm_layer_gradient, setup_context=_lstm_layer_save, lib=library
+    )
     for schema in _SCHEMAS:
         function = schema.partition("(")[0].format("")
         more = _PACKED_BACKWARD if function.endswith("backward") else _PACKED
@@ -96,7 +99,9 @@ def _lstm_steps_fake(
 
 
 def _lstm_layer_fake(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
-    return _like(input, hidden.shape[-1]), cell.new_empty(cell.shape)
+    units = hidden.shape[-1]
+    of_steps = [cell.new_empty((*input.shape[:-1], n)) for n in (4 * units, units)]
+    return _like(input, units), cell.new_empty(cell.shape), *of_steps
 
 
 def _lstm_steps_backward_fake(
@@ -177,8 +182,8 @@ def _lstm_steps(
 def _lstm_layer(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
     rows, end = bias.numel(), bias.numel() * input.shape[-1]
     gates = functional.linear(input.float(), weight[:end].view(rows, -1).float())
-    output, last, *_ = _lstm_loop(gates, weight[end:].view(rows, -1), bias, hidden, cell, None, reverse, None)
-    return output.to(input.dtype), last
+    output, *others = _lstm_loop(gates, weight[end:].view(rows, -1), bias, hidden, cell, None, reverse, None)
+    return output.to(input.dtype), *others
 
 
 def _lstm_projected_steps(
@@ -366,9 +371,9 @@ def _of_weight(
     """Of the weight and of its bias, from the gradient of the products with the hidden state before each step."""
     if before is None:
         before = (
-            torch.cat((output[1:], hidden[None]))
+            torch.cat((output[1:], hidden[None].to(output.dtype)))
             if ctx.reverse
-            else torch.cat((hidden[None], output[: output.shape[0] - 1]))
+            else torch.cat((hidden[None].to(output.dtype), output[: output.shape[0] - 1]))
         )
     return _rows(grad_products, dtype).t() @ _rows(before, dtype), _bias_of(grad_products)
 
@@ -403,6 +408,26 @@ def _lstm_gradient(ctx: Any, *grads: Any) -> Any:
     of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, weight.dtype, before)
     rest = (None, None) if packed else (None,)
     return grad_gates, of_weight, of_bias, grad_hidden, grad_cell, *rest
+
+
+def _lstm_layer_save(ctx: Any, inputs: Any, output: Any) -> None:
+    input, weight, _, hidden, cell, ctx.reverse = inputs
+    out, _, activations, cells = output
+    ctx.save_for_backward(input, weight, hidden, cell, out, activations, cells)
+    ctx.mark_non_differentiable(activations, cells)
+
+
+def _lstm_layer_gradient(ctx: Any, *grads: Any) -> Any:
+    input, weight, hidden, cell, output, activations, cells = ctx.saved_tensors
+    features, gates, dtype = input.shape[-1], activations.shape[-1], weight.dtype
+    of_input, of_hidden = weight[: gates * features].view(gates, -1), weight[gates * features :].view(gates, -1)
+    grad_gates, grad_hidden, grad_cell = torch.ops.zefuse.lstm_steps_backward(
+        grads[0].float(), grads[1], of_hidden, cell, cells, activations, ctx.reverse
+    )
+    of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, dtype, None)
+    grad = _rows(grad_gates, dtype)
+    of_weights = torch.cat(((grad.t() @ _rows(input, dtype)).reshape(-1), of_weight.reshape(-1)))
+    return (grad @ of_input).view(input.shape), of_weights, of_bias, grad_hidden, grad_cell, None
 
 
 def _lstm_projected_save(ctx: Any, inputs: Any, output: Any) -> None:

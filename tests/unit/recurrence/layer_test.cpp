@@ -65,7 +65,7 @@ void run(const RecurrenceDesc& desc, const std::vector<const void*>& operands, c
 }
 
 struct Found {
-  Floats output, last_cell;
+  Floats output, last_cell, activations, cells;
 };
 
 Found steps(const Case& c, const Inputs& in) {
@@ -78,16 +78,17 @@ Found steps(const Case& c, const Inputs& in) {
         sum += double(in.x[size_t(at * c.inputs + k)]) * in.of_input[size_t(j * c.inputs + k)];
       gates[size_t(at * 4 * H + j)] = float(sum);
     }
-  Found found{Floats(size_t(T * B * H)), Floats(size_t(B * H))};
+  Found found{Floats(size_t(T * B * H)), Floats(size_t(B * H)), Floats(size_t(T * B * 4 * H)),
+              Floats(size_t(T * B * H))};
   const TensorDesc state = dense({B, H});
   run({RecurrentCell::lstm,
        false,
        c.reverse,
        false,
        {dense({T, B, 4 * H}), dense({4 * H, H}), dense({4 * H}), state, state},
-       {dense({T, B, H}), state, {}, {}}},
+       {dense({T, B, H}), state, dense({T, B, 4 * H}), dense({T, B, H})}},
       {gates.data(), in.of_state.data(), in.bias.data(), in.hidden.data(), in.cell.data()},
-      {found.output.data(), found.last_cell.data(), nullptr, nullptr});
+      {found.output.data(), found.last_cell.data(), found.activations.data(), found.cells.data()});
   return found;
 }
 
@@ -111,18 +112,25 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
   for (float value : weights)
     narrow_weights.push_back(onednn::bitsOfBf16(value));
   Floats output(size_t(T * B * row)), last_cell(size_t(B * H));
+  Found found;
+  const bool keeps = !batch_first;  // what a derivative reads
+  if (keeps) {
+    found.activations.resize(size_t(T * B * 4 * H));
+    found.cells.resize(size_t(T * B * H));
+  }
   const TensorDesc state = dense({B, H});
   run({RecurrentCell::lstm_layer,
        false,
        c.reverse,
        false,
        {of_x, dense({4 * H * (I + H)}, dtype), dense({4 * H}), state, state},
-       {of_output, state}},
+       {of_output, state, keeps ? dense({T, B, 4 * H}) : TensorDesc(), keeps ? dense({T, B, H}) : TensorDesc()}},
       {narrow ? static_cast<const void*>(narrow_x.data()) : x.data(),
        narrow ? static_cast<const void*>(narrow_weights.data()) : weights.data(), in.bias.data(), in.hidden.data(),
        in.cell.data()},
-      {narrow ? static_cast<void*>(narrow_output.data()) : output.data(), last_cell.data()});
-  Found found{{}, last_cell};
+      {narrow ? static_cast<void*>(narrow_output.data()) : output.data(), last_cell.data(),
+       keeps ? found.activations.data() : nullptr, keeps ? found.cells.data() : nullptr});
+  found.last_cell = last_cell;
   for (int64_t at = 0; at < T * B; ++at)
     for (int64_t j = 0; j < H; ++j) {
       const size_t place = size_t(at * row + j);
@@ -150,6 +158,10 @@ TEST(RecurrentLayer, IsItsStepsWithTheProductsOfItsInput) {
         const Found found = layer(c, in, dtype, batch_first);
         expectNear(found.output, wanted.output, dtype == DType::bf16 ? 0.02f : 1e-5f);
         expectNear(found.last_cell, wanted.last_cell, dtype == DType::bf16 ? 0.03f : 1e-5f);
+        if (batch_first)
+          continue;
+        expectNear(found.activations, wanted.activations, dtype == DType::bf16 ? 0.02f : 1e-5f);
+        expectNear(found.cells, wanted.cells, dtype == DType::bf16 ? 0.03f : 1e-5f);
       }
     }
 }
@@ -177,7 +189,7 @@ TEST(RecurrentLayer, RefusesWhatDoesNotFit) {
                             false,
                             false,
                             {std::move(input), std::move(weights), dense({16}), state, state},
-                            {std::move(output), TensorDesc()}})
+                            {std::move(output), TensorDesc(), TensorDesc(), TensorDesc()}})
         .status()
         .code();
   };
