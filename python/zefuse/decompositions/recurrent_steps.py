@@ -335,7 +335,7 @@ def _rows(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _bias_of(grad_products: Tensor) -> Tensor:
-    return grad_products.sum(list(range(grad_products.dim() - 1)))
+    return grad_products.flatten(0, -2).sum(0)
 
 
 class GatesOfInput(torch.autograd.Function):
