@@ -193,6 +193,12 @@ Scalar spreadOf(Scalar squares, Scalar divisor, Spread spread) {
   return spread == Spread::deviation ? sqrt(variance) : variance;
 }
 
+// How many elements less the correction, at least 0.
+Scalar divisorOf(Body& body, Scalar sum, AffineExpr count, double correction) {
+  Scalar divisor = body.size(count).to(sum.type()) - correction;
+  return maximum(divisor, divisor.constant(0));
+}
+
 // On the CPU eager sums squares in double precision, on GPUs in single. What is beyond single precision's range is
 // within it where deviations were multiplied by a power of two, so there are three sums of one pass, of which the first
 // that is neither infinite nor so small that it lost bits holds.
@@ -221,12 +227,10 @@ Value spreadOfAnySize(TensorBuilder& build, Value values, Value mean, AffineExpr
   };
   Value squares = squaredDeviations(build, values, mean, dims), shrunk = sum(shrunkSquare), grown = sum(grownSquare);
   return build.loop({squares, shrunk, grown}, typeOf(squares), [&](Body& body, ArrayRef<Scalar> in) {
-    Scalar divisor = body.size(count).to(in[0].type()) - correction;
-    divisor = maximum(divisor, divisor.constant(0));
     Scalar infinite = in[0] == std::numeric_limits<double>::infinity(), small = in[0] < kLeastExact;
     Scalar sum = select(infinite, in[1], select(small, in[2], in[0]));
     Scalar unit = select(infinite, sum.constant(1 / kShrink), select(small, sum.constant(1 / kGrow), sum.constant(1)));
-    Scalar scaled = spreadOf(sum, divisor, spread) * unit;
+    Scalar scaled = spreadOf(sum, divisorOf(body, sum, count, correction), spread) * unit;
     return spread == Spread::deviation ? scaled : scaled * unit;
   });
 }
@@ -244,8 +248,7 @@ Moments moments(Op& op, ArrayRef<int64_t> dims, double correction, Spread spread
   auto bySingleSum = [&]() -> Values {
     Value sum = squaredDeviations(build, values, mean, dims);
     return {build.loop({sum}, typeOf(sum), [&](Body& body, ArrayRef<Scalar> in) {
-      Scalar divisor = body.size(count).to(in[0].type()) - correction;
-      return spreadOf(in[0], maximum(divisor, divisor.constant(0)), spread);
+      return spreadOf(in[0], divisorOf(body, in[0], count, correction), spread);
     })};
   };
   if (!elementOf(values).isF32() || elementOf(self).isF16())
