@@ -6,6 +6,7 @@
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/recurrence.h"
+#include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence::layers {
 namespace {
@@ -51,16 +52,7 @@ TensorDesc dense(std::vector<int64_t> sizes, DType dtype = DType::f32) {
 }
 
 void run(const RecurrenceDesc& desc, const std::vector<const void*>& operands, const std::vector<void*>& results) {
-  auto made = Recurrence::get(desc);
-  ASSERT_TRUE(made.ok()) << made.status().message();
-  Floats packed((*made)->packedBytes() / sizeof(float) + 16), scratch((*made)->scratchBytes() / sizeof(float) + 16);
-  ASSERT_TRUE((*made)->packB(operands[1], packed.data()).ok());
-  onednn::Primitive::Arguments arguments{};
-  arguments.b = packed.data();
-  arguments.operands = operands;
-  arguments.results = results;
-  arguments.scratch = scratch.data();
-  const Status status = (*made)->run(arguments);
+  const Status status = runOnce(desc, operands, results);
   ASSERT_TRUE(status.ok()) << status.message();
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/recurrence.h"
+#include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence::packed {
 namespace {
@@ -71,19 +72,7 @@ Status run(RecurrenceDesc desc, const Memories& operands, Memories& results) {
     desc.results.push_back(result.desc);
     outs.push_back(result.data.data());
   }
-  auto made = Recurrence::get(desc);
-  if (!made.ok())
-    return made.status();
-  std::vector<float> packed((*made)->packedBytes() / sizeof(float) + 16),
-      scratch((*made)->scratchBytes() / sizeof(float) + 16);
-  const size_t weight = plan::arityOf(desc.cell, desc.gradient, desc.packed).weight;
-  ZEFUSE_RETURN_IF_ERROR((*made)->packB(addresses[weight], packed.data()));
-  onednn::Primitive::Arguments arguments{};
-  arguments.b = packed.data();
-  arguments.operands = addresses;
-  arguments.results = outs;
-  arguments.scratch = scratch.data();
-  return (*made)->run(arguments);
+  return runOnce(desc, addresses, outs);
 }
 
 // Sequences of these lengths, the longest first.

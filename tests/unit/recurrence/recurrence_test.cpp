@@ -12,6 +12,7 @@
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/sequence.h"
+#include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence {
 namespace {
@@ -159,17 +160,7 @@ void run(const Case& c, bool gradient, std::vector<Memory>& operands, std::vecto
     desc.results.push_back(result ? result->desc : TensorDesc());
     outs.push_back(result ? result->data.data() : nullptr);
   }
-  auto made = Recurrence::get(desc);
-  ASSERT_TRUE(made.ok()) << made.status().message();
-  std::vector<float> packed((*made)->packedBytes() / sizeof(float) + 16),
-      scratch((*made)->scratchBytes() / sizeof(float) + 16);
-  ASSERT_TRUE((*made)->packB(addresses[plan::arityOf(c.cell, gradient).weight], packed.data()).ok());
-  onednn::Primitive::Arguments arguments{};
-  arguments.b = packed.data();
-  arguments.operands = addresses;
-  arguments.results = outs;
-  arguments.scratch = scratch.data();
-  const Status status = (*made)->run(arguments);
+  const Status status = runOnce(desc, addresses, outs);
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
