@@ -252,7 +252,26 @@ bool PreparedConvolution::add(const Plan& plan, Kind kind, std::string& why) {
                 [](auto& d) { return dnnl::convolution_forward(d); });
 }
 
+// Whether an element of the weight meets nothing but padding at every place.
+bool PreparedConvolution::hasElementOverPaddingAlone() const {
+  for (size_t d = 0; d < desc_.stride.size(); ++d) {
+    const int64_t step = desc_.stride[d], places = desc_.weight.sizes[d + 2], size = desc_.input.sizes[d + 2];
+    for (int64_t element = 0; element < desc_.out.sizes[d + 2]; ++element) {
+      const int64_t begin = desc_.padding[d] - element * desc_.dilation[d];  // of the input, at the first place
+      const int64_t place = begin > 0 ? (begin + step - 1) / step : 0;       // the first that is not before it
+      if (place >= places || place * step - begin >= size)
+        return true;
+    }
+  }
+  return false;
+}
+
 bool PreparedConvolution::addWeights(const Plan& plan, Kind kind, std::string& why) {
+  // oneDNN 3.2 and 3.12 leave there what was in a tile, or in memory, before.
+  if (plan.input.dtype == DType::bf16 && kind != Kind::reference && hasElementOverPaddingAlone()) {
+    why = "oneDNN's kernels for bf16 do not write the gradient of elements that meet padding alone";
+    return false;
+  }
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const memory::desc input = memoryDesc(plan.input), gradient = memoryDesc(plan.weight);

@@ -22,6 +22,7 @@ private:
   Plan makePlan(const Way& way) const;
   bool mirrors() const;
   bool mayPad() const;
+  bool hasElementOverPaddingAlone() const;
   std::vector<int64_t> paddedSizes() const;
   static Kind kindOf(const std::string& implementation);
   std::optional<Plan> search(std::string& why);
