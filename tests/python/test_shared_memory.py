@@ -461,6 +461,21 @@ def test_what_is_found_out_about_the_size_of_a_base_is_guarded() -> None:
         torch.testing.assert_close(x, expected)
 
 
+def test_an_input_whose_view_is_a_local_too_is_known_by_one_name() -> None:
+    """Dynamo keeps ``view._base`` as the name of ``whole``, and AOTAutograd makes sizes of that name; the slice is a guard of them."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = x.exp()
+        view = whole.permute(0, 1)
+        torch._dynamo.graph_break()
+        return whole.reshape(-1)[:8].sum(), view
+
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    for size in (4, 6, 3):
+        x = torch.linspace(0, 1, 5 * size).reshape(size, 5).requires_grad_()
+        torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_overlapping_input_mutation() -> None:
     """Two arguments that share memory: the write to one is seen through the other."""
 

@@ -3,7 +3,8 @@
 Where a graph writes one of several inputs that share memory, AOTAutograd traces with the tensor behind them. It makes a fake one of its
 own for that, whose sizes may be new symbols: Dynamo, which guards that ``x._base.shape[0]`` is ``y.shape[0]`` where ``y`` is that
 base, does not know them, and drops what the trace found out about them (``s15 <= 4``). The graph would then serve sizes for which it
-was not made, with every back end.
+was not made, with every back end. Of an input whose view is a local of the same frame Dynamo keeps the second name that it met, ``view._base``,
+and AOTAutograd makes new symbols for that: a guard of them would be an error ("sources must not be empty").
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.source import AttrSource
 from torch._guards import TracingContext
 
 
@@ -21,17 +23,26 @@ def have_dynamos_symbols(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
         return
     for node, example in zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=False):
-        if not isinstance(example, torch.Tensor) or example._base is None or example not in context.tensor_to_context:
+        if not isinstance(example, torch.Tensor) or example not in context.tensor_to_context:
             continue
-        traced = getattr(node.meta.get("example_value"), "_base", None)
         symbols = context.tensor_to_context[example]
+        if example._base is None and not _is_named_as_base(symbols.tensor_source):
+            continue
         fake = context.fake_mode.from_tensor(
             example, symbolic_context=symbols, source=symbols.tensor_source, trace=False
         )
-        if traced is None or fake._base is None or traced is fake._base or traced.dim() != fake._base.dim():
+        traced = node.meta.get("example_value")
+        if example._base is not None:
+            traced, fake = getattr(traced, "_base", None), fake._base
+        if not isinstance(traced, torch.Tensor) or fake is None or traced is fake or traced.dim() != fake.dim():
             continue
-        for theirs, ours in zip(_numbers(traced), _numbers(fake._base), strict=True):
+        for theirs, ours in zip(_numbers(traced), _numbers(fake), strict=True):
             bool(theirs == ours)  # a guard: where it holds, the two are one symbol from here on
+
+
+def _is_named_as_base(source: Any) -> bool:
+    """Whether Dynamo knows an input by ``y._base`` last, as it does where a view ``y`` of it reaches the frame too."""
+    return isinstance(source, AttrSource) and source.member == "_base"
 
 
 def _numbers(tensor: torch.Tensor) -> list[Any]:
