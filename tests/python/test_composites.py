@@ -16,6 +16,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "index_fill": lambda x: (x.index_fill(1, PLACES, 3.0), x.index_fill(-1, PLACES, torch.tensor(2.0))),
     "floor division": lambda x: (torch.div(x, x + 1, rounding_mode="floor"), x[:1] // x[:1].contiguous()),
     "log sigmoid": lambda x: (torch.nn.functional.logsigmoid(x), torch.nn.functional.logsigmoid(x.detach() * 2)),
+    "power of a number": lambda x: (2.0**x, torch.pow(1, x), (1 / (2**x)) ** 2),
     "roll": lambda x: (x.roll(2, -4), x.roll(1, -4), x.roll((1, -1), (0, 3)), x.roll(1)),
     "norm along one element": lambda x: (
         torch.linalg.vector_norm(x[:, :1, :, :1], 1, (-1, 1)),

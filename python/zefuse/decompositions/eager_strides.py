@@ -131,6 +131,13 @@ def log_sigmoid_forward(self: torch.Tensor) -> Any:
     return torch._decomp.decompositions.log_sigmoid_forward(self.contiguous() if on_cpu else self)
 
 
+def pow_scalar(self: Any, exponent: torch.Tensor) -> Any:
+    """Of a number to the power of a tensor: contiguous in eager, where torch's shape rule keeps the exponent's strides."""
+    if torch._prims_common.is_contiguous_or_false(exponent):
+        return NotImplemented
+    return torch.ops.aten.pow(self, exponent.contiguous())
+
+
 def roll(self: torch.Tensor, shifts: list[int], dims: list[int] | None = None) -> Any:
     """On the CPU eager joins the two parts of one dimension: channels last stay so, where torch's shape rule says contiguous."""
     if self.device.type != "cpu" or not dims or torch._prims_common.is_contiguous_or_false(self):
@@ -183,6 +190,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.log_sigmoid_forward.default: log_sigmoid_forward,
         aten.max_unpool2d.default: max_unpool2d,
         aten.native_batch_norm_backward.default: native_batch_norm_backward,
+        aten.pow.Scalar: pow_scalar,
         aten.roll.default: roll,
     }
     for norm in (
