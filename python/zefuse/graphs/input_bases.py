@@ -3,8 +3,8 @@
 Where a graph writes one of several inputs that share memory, AOTAutograd traces with the tensor behind them. It makes a fake one of its
 own for that, whose sizes may be new symbols: Dynamo, which guards that ``x._base.shape[0]`` is ``y.shape[0]`` where ``y`` is that
 base, does not know them, and drops what the trace found out about them (``s15 <= 4``). The graph would then serve sizes for which it
-was not made, with every back end. Of an input whose view is a local of the same frame Dynamo keeps the second name that it met, ``view._base``,
-and AOTAutograd makes new symbols for that: a guard of them would be an error ("sources must not be empty").
+was not made, with every back end. Of an input whose view is a local of the same frame Dynamo keeps the second name that it met,
+``view._base``, and AOTAutograd makes new symbols for that: a guard of them would be an error ("sources must not be empty").
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def have_dynamos_symbols(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
         symbols = context.tensor_to_context[example]
         if example._base is None and not _is_named_as_base(symbols.tensor_source):
             continue
-        fake = context.fake_mode.from_tensor(
+        traced = node.meta.get("example_value")
+        fake: torch.Tensor | None = context.fake_mode.from_tensor(
             example, symbolic_context=symbols, source=symbols.tensor_source, trace=False
         )
-        traced = node.meta.get("example_value")
         if example._base is not None:
-            traced, fake = getattr(traced, "_base", None), fake._base
+            traced, fake = getattr(traced, "_base", None), getattr(fake, "_base", None)
         if not isinstance(traced, torch.Tensor) or fake is None or traced is fake or traced.dim() != fake.dim():
             continue
         for theirs, ours in zip(_numbers(traced), _numbers(fake), strict=True):
