@@ -140,7 +140,7 @@ std::optional<SmallVector<Strided>> stepsIn(Value base, const OutputPlace& outpu
   return steps;
 }
 
-/// What a symbol is computed as, of sums and products; null for others.
+/// What a symbol is computed as, of sums, products and quotients; null for others.
 AffineExpr computed(Attribute tree) {
   if (auto leaf = dyn_cast<AffineMapAttr>(tree))
     return leaf.getValue().getResult(0);
@@ -151,7 +151,11 @@ AffineExpr computed(Attribute tree) {
   const AffineExpr left = computed(parts[1]), right = computed(parts[2]);
   if (!left || !right)
     return {};
-  return op == "add" ? left + right : op == "mul" ? left * right : AffineExpr();
+  return op == "add"        ? left + right
+         : op == "mul"      ? left * right
+         : op == "floordiv" ? left.floorDiv(right)
+         : op == "mod"      ? left % right
+                            : AffineExpr();
 }
 
 /// The n of a symbol that is computed as max(1, n); null for others.

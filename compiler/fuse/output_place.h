@@ -19,8 +19,9 @@ llvm::SmallVector<mlir::Value> viewsBehind(mlir::Value value);
 // The nearest value of which both are views; null: none.
 mlir::Value commonBase(mlir::Value a, mlir::Value b);
 
-// A place in the memory of what has these sizes, where max(1, n) of one of them is n: torch's strides have it so, and
-// where n is 0 there is no element whose place it could be. `sources`: of the graph's symbols (docs/ir.md).
+// The place of an output in memory, where max(1, n) is n if that is among the sizes of what it is a view of: torch's
+// strides have it so, and where n is 0 there is no element whose place it could be. `sources`: of the graph's symbols
+// (docs/ir.md).
 mlir::AffineExpr placeOfElements(mlir::AffineExpr place, llvm::ArrayRef<mlir::AffineExpr> sizes,
                                  mlir::ArrayAttr sources);
 

@@ -60,6 +60,31 @@ Value baseFor(ArrayRef<OutputPlace> outputs) {
   return {};
 }
 
+/// Says in zefuse.outputs where an output's elements lie, if there are any. Before views are composed: only then it is
+/// seen what sizes lie between what was computed and the output.
+void placeElements(func::FuncOp graph) {
+  auto output = cast<func::ReturnOp>(graph.getBody().front().getTerminator());
+  SmallVector<Attribute> outputs(outputsOf(graph));
+  for (Attribute& each : outputs) {
+    auto entry = dyn_cast<DictionaryAttr>(each);
+    auto offset = entry ? entry.getAs<AffineMapAttr>("offset") : AffineMapAttr();
+    if (!offset || !entry.get("result") || entry.get("argument"))
+      continue;
+    SmallVector<AffineExpr> sizes;
+    for (Value value : viewsBehind(output->getOperand(entry.getAs<IntegerAttr>("result").getInt())))
+      llvm::append_range(sizes, shapeOf(cast<RankedTensorType>(value.getType())));
+    const AffineMap map = offset.getValue();
+    NamedAttrList entries(entry);
+    entries.set("offset", AffineMapAttr::get(AffineMap::get(
+                              0, map.getNumSymbols(),
+                              placeOfElements(map.getResult(0), sizes,
+                                              graph->getAttrOfType<ArrayAttr>("zefuse.symbol_sources")))));
+    each = entries.getDictionary(graph.getContext());
+  }
+  if (!outputs.empty())
+    graph->setAttr("zefuse.outputs", ArrayAttr::get(graph.getContext(), outputs));
+}
+
 /// Outputs that share memory in eager, not an argument's, and that are views of one value here, placed alike.
 struct Sharing {
   Attribute storage;
@@ -79,9 +104,7 @@ SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
     OpOperand* use = &output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt());
     Value source = throughViews(use->get());
     const OutputPlace place{use, entry.getAs<AffineMapAttr>("strides").getValue(),
-                            placeOfElements(offset ? offset.getValue().getResult(0) : AffineExpr(),
-                                            shapeOf(cast<RankedTensorType>(source.getType())),
-                                            graph->getAttrOfType<ArrayAttr>("zefuse.symbol_sources"))};
+                            offset ? offset.getValue().getResult(0) : AffineExpr()};
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
     auto it = llvm::find_if(found, [&](const Sharing& sharing) {
       if (sharing.storage != storage || sharing.source != source)
@@ -208,6 +231,7 @@ struct ReductionOfNothing : OpInterfaceRewritePattern<linalg::LinalgOp> {
 
 LogicalResult prepare(func::FuncOp graph) {
   copiesToViews(graph);
+  placeElements(graph);
   ownMemory(graph);
   RewritePatternSet patterns(graph.getContext());
   ViewOp::getCanonicalizationPatterns(patterns, graph.getContext());
