@@ -15,6 +15,7 @@ class Column:
     training: bool = False
     dynamic: bool = False
     inputs: str = "dense"  # "complex", "jagged", "subclass"
+    chains: bool = False  # of views of one computed value
 
 
 COLUMNS = [
@@ -33,7 +34,12 @@ COLUMNS = [
     Column("subclass", 3, inputs="subclass"),
     Column("jagged", 2, inputs="jagged"),
 ]
-BY_NAME = {column.name: column for column in COLUMNS}
+# Run where they are asked for by name: the others' graphs keep their numbers.
+CHAINS = [
+    Column("chains", 2, direct=True, chains=True),
+    Column("chains-dynamic", 4, dynamic=True, chains=True),
+]
+BY_NAME = {column.name: column for column in (*COLUMNS, *CHAINS)}
 
 
 def column_of(number: int, names: list[str]) -> Column:

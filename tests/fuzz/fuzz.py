@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from columns import BY_NAME, COLUMNS, column_of
+from columns import BY_NAME, CHAINS, COLUMNS, column_of
 from pool import Worker
 from program import Program
 from reproducer import reproducer
@@ -41,7 +41,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first graph")
     parser.add_argument("--seed", default="0")
     parser.add_argument(
-        "--columns", default="", help=f"of {', '.join(column.name for column in COLUMNS)}; default: all"
+        "--columns",
+        default="",
+        help=f"of {', '.join(BY_NAME)}; default: all but {', '.join(column.name for column in CHAINS)}",
     )
     parser.add_argument("--device", choices=["cpu", "gpu"], help="only columns that run there; default: both")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -61,7 +63,7 @@ def main() -> int:
     names = arguments.columns.split(",") if arguments.columns else [column.name for column in COLUMNS]
     if arguments.device:
         names = [name for name in names if name not in BY_NAME or BY_NAME[name].device.startswith(arguments.device)]
-    if unknown := set(names) - {column.name for column in COLUMNS}:
+    if unknown := set(names) - set(BY_NAME):
         parser.error(f"no column {', '.join(sorted(unknown))}")
     if arguments.show:
         column = column_of(arguments.first, names)

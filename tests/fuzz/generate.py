@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from columns import Column
+from columns import BY_NAME, Column
 from draw import Draw, NoFit, Value
 from inputs import FLOATS, OTHERS, laid_out, shared, values
+from operators_chains import CHAINED, COMPUTED
 from operators_layers import LAYERS
 from operators_pointwise import POINTWISE
 from operators_products import INDEXING, PRODUCTS
@@ -50,10 +51,13 @@ def generate(seed: str, column: Column) -> Program:
         if isinstance(tensor, torch.Tensor)
     ]
     draw = Draw(rng, values, column.dynamic)
-    for number in range(rng.choice([1, 2, 3, 4, 6, 8, 10, 12])):
-        if (made := _step(draw, f"v{number}", column)) is not None:
-            program.steps.append(made)
-    _choose_outputs(rng, program, values)
+    if column.chains:
+        _make_chain(draw, program)
+    else:
+        for number in range(rng.choice([1, 2, 3, 4, 6, 8, 10, 12])):
+            if (made := _step(draw, f"v{number}", FAMILIES, column)) is not None:
+                program.steps.append(made)
+        _choose_outputs(rng, program, values)
     _keep_calls_running(rng, program)
     if rng.random() < 0.5:
         program.settings["no_grad"] = True
@@ -207,10 +211,24 @@ def _pick(rng: random.Random, rows: list[tuple[float, Any]]) -> Any:
     return rng.choices([row for _, row in rows], cum_weights=weights)[0]
 
 
-def _step(draw: Draw, name: str, column: Column) -> Step | None:
+def _make_chain(draw: Draw, program: Program) -> None:
+    """A computed value, views of it and of each other; two or three of them are the outputs."""
+    first = _step(draw, "v0", [(1, COMPUTED)], BY_NAME[program.column])
+    program.steps += [first] if first else []
+    if made := [value for value in draw.values if value.name == "v0"]:
+        draw.values = made
+    for number in range(1, draw.choice([3, 4, 5, 6, 7])):
+        if (step := _step(draw, f"v{number}", [(1, CHAINED)], BY_NAME[program.column])) is not None:
+            program.steps.append(step)
+    names = [value.name for value in draw.values]
+    program.outputs = list(dict.fromkeys([names[-1], *draw.rng.sample(names, min(2, len(names)))]))
+    draw.rng.shuffle(program.outputs)
+
+
+def _step(draw: Draw, name: str, families: list[tuple[float, Any]], column: Column) -> Step | None:
     """Several tries: an entry may find no value, or eager may refuse what it wrote."""
     for _ in range(30):
-        family = _pick(draw.rng, FAMILIES)
+        family = _pick(draw.rng, families)
         if column.inputs in ("jagged", "subclass") and family is not POINTWISE and draw.rng.random() < 0.6:
             continue
         try:
