@@ -89,7 +89,7 @@ def zefuse(
                 return views.guard(_through_aot_autograd(gm, example_inputs, checked, views))
             except OutsideOfInput as error:
                 reason = str(error)
-            except RuntimeError as error:
+            except (RuntimeError, AssertionError) as error:
                 if isinstance(error, ZefuseError) or not is_refused_write(error, gm):
                     raise
                 reason = str(error).splitlines()[0]

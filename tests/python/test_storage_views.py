@@ -226,6 +226,27 @@ def test_a_row_is_written_that_shares_memory_with_others(made: Callable[[], torc
     assert torch.equal(ours, theirs)
 
 
+def test_one_of_two_integers_in_one_memory_is_written_beside_what_is_trained() -> None:
+    """Neither is a view of the other to autograd, as what one graph returns and the next one takes; torch refuses to trace it."""
+
+    def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        second.copy_(second + 1)
+        return x * 2, first * 3
+
+    def arguments() -> list[torch.Tensor]:
+        first = torch.arange(6)
+        return [
+            torch.ones(3, requires_grad=True),
+            first,
+            torch.empty(0, dtype=torch.int64).set_(first.untyped_storage(), 0, (2, 3)),
+        ]
+
+    with pytest.warns(UserWarning, match="runs in eager: .*non-differentiable view"):
+        actual = torch.compile(function, backend="zefuse")(*(taken := arguments()))
+    torch.testing.assert_close(actual, function(*(expected := arguments())))
+    torch.testing.assert_close(taken, expected)
+
+
 def test_a_row_of_windows_of_a_computed_value_is_written() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         windows = (x * 2).as_strided((2, 3), (1, 1))

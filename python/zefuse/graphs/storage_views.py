@@ -127,12 +127,14 @@ class StorageViews:
         return run
 
 
-def is_refused_write(error: RuntimeError, gm: torch.fx.GraphModule) -> bool:
-    """Whether torch refused to make a write functional: one through as_strided, into a part of an expanded tensor or of windows."""
+def is_refused_write(error: RuntimeError | AssertionError, gm: torch.fx.GraphModule) -> bool:
+    """Whether torch refused to make a write functional: one through as_strided, into a part of an expanded tensor or of windows, into
+    one of several integers' views that share memory in training."""
     text = str(error)
     return (
         "more than one element of the written-to tensor" in text
         or "a tensor being mutated that has internal overlap" in text
+        or "does not yet handle non-differentiable view input mutations" in text
         or ("as_strided" in text and _takes_storage_views(gm))
     )
 
