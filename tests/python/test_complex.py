@@ -294,3 +294,9 @@ def test_a_spectrum_lies_as_its_transform_reads_it(dims: tuple[int, ...]) -> Non
 
 def _is_inside(event: Any, name: str) -> bool:
     return event is not None and (event.name == name or _is_inside(event.cpu_parent, name))
+
+
+def test_what_is_filled_as_another_tensor_lies_as_it() -> None:
+    function = lambda a: torch.full_like(a, 3).abs()  # noqa: E731
+    transposed = number(2, 4, 3).mT
+    assert torch.compile(function, backend="zefuse")(transposed).stride() == function(transposed).stride()

@@ -324,7 +324,9 @@ def _filled_as(number: Any) -> Callable[..., Complex]:
         value = complex(given[0] if number is None else number)
         sizes = node.meta["val"].shape
         if all(isinstance(size, int) for size in sizes):  # which reads nothing
-            return _filled(writer, node, list(sizes), value, device=options["device"])
+            return _filled(
+                writer, node, list(sizes), value, device=options["device"], strides=node.meta["val"].stride()
+            )
         made = tuple(writer.call(_aten.full_like.default, half, part, **options) for part in (value.real, value.imag))
         return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
 
@@ -385,10 +387,18 @@ def _fresh(writer: Writer, node: Node, value: Complex) -> Complex:
     return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
 
 
-def _filled(writer: Writer, node: Node, sizes: Any, number: Any = 0.0, **options: Any) -> Complex:
+def _filled(
+    writer: Writer, node: Node, sizes: Any, number: Any = 0.0, *, strides: Sequence[int] = (), **options: Any
+) -> Complex:
+    """``strides``: none for contiguous halves, else of a tensor without gaps, whose order in memory they take."""
     options["dtype"] = real_of(node)
     value = complex(number)
-    made = tuple(writer.call(_aten.full.default, sizes, part, **options) for part in (value.real, value.imag))
+    order = sorted(range(len(strides)), key=lambda dim: (strides[dim], sizes[dim] != 1), reverse=True)
+    ordered = [sizes[dim] for dim in order] if strides else sizes
+    made = tuple(writer.call(_aten.full.default, ordered, part, **options) for part in (value.real, value.imag))
+    if order != sorted(order):
+        back = [order.index(dim) for dim in range(len(order))]
+        made = tuple(writer.call(_aten.permute.default, half, back) for half in made)
     return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]
 
 
