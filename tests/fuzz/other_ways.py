@@ -6,6 +6,7 @@ eager's kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,38 @@ def _without_subnormal(of: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: of(*tree_map_only(Tensor, flushed, args), **kwargs)
 
 
+def _logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """Exact where eager's is a last bit off: of two -1 it is 0, and not -1e-8."""
+    result = torch.logaddexp2(input, other)
+    if not result.is_floating_point():
+        return result
+    one, two = input.detach().double(), other.detach().double()
+    more = torch.log1p(torch.exp2(-(one - two).abs())) / math.log(2)
+    exact = torch.where(one == two, one + 1, torch.maximum(one, two) + more)
+    return result + torch.where(exact.isfinite(), exact - result.detach(), 0.0).to(result.dtype)
+
+
+def _linspace(start: float, end: float, steps: int, **kwargs: Any) -> Tensor:
+    """Each half counted from its end, every step rounded by itself: eager's vectors count from where they begin, so that its middle is zero
+    or its last bit with the place in a vector."""
+    result = torch.linspace(start, end, steps, **kwargs)
+    if not result.is_floating_point() or steps < 2:
+        return result
+    first, last, place = result.new_tensor(start), result.new_tensor(end), torch.arange(steps)
+    step = (last - first) / (steps - 1)
+    return torch.where(place < steps // 2, first + step * place, last - step * (steps - 1 - place)).to(result.dtype)
+
+
+def _gradient_at_nan(of: Callable[..., Any], passes: bool) -> Callable[..., Any]:
+    """``hardtanh`` and ``relu6``, whose gradient at NaN is zero in eager's vectors and the incoming one in the elements after the last of
+    them."""
+
+    def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return torch.where(input.isnan(), input if passes else input.detach(), of(input, *args, **kwargs))
+
+    return way
+
+
 def _in_order(of: Callable[..., Any], reverse: bool) -> Callable[..., Any]:
     """``sort`` and ``msort``: equal elements in the order in which they stand, or in the opposite one."""
 
@@ -153,6 +186,7 @@ def _ordered(reverse: bool) -> dict[Any, Callable[..., Any]]:
     return ways | {Tensor.sort: ways[torch.sort], Tensor.msort: ways[torch.msort], Tensor.topk: ways[torch.topk]}
 
 
+_HARD = (F.hardtanh, F.relu6)
 _RECURRENT = (torch.gru, torch.lstm, torch.rnn_tanh)
 _PRODUCTS = (torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, F.linear)
 _PRODUCTS += (Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.mm, Tensor.bmm)
@@ -164,6 +198,10 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float32, of) for of in _NORMS})),
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
+    (r"logaddexp2\(", lambda: _Mode({torch.logaddexp2: _logaddexp2})),
+    (r"linspace\(", lambda: _Mode({torch.linspace: _linspace})),
+    (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=True) for of in _HARD})),
+    (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=False) for of in _HARD})),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
