@@ -523,6 +523,36 @@ def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inpu
         torch.testing.assert_close(mine.grad, eagers.grad, rtol=1e-4, atol=1e-5)
 
 
+_REPEATED = [torch.tensor(0.5), torch.rand(4), torch.rand(5, 1, 1)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize(
+    "operator",
+    [torch.logical_or, torch.logical_and, torch.logical_xor, torch.logaddexp, torch.logaddexp2, torch.heaviside, torch.copysign,
+     torch.floor_divide],
+)  # fmt: skip
+def test_strides_beside_what_is_repeated(operator: Any, device: str) -> None:
+    """torch's shape rules make these of several operators, the first of one operand alone: channels last became contiguous."""
+    image = torch.rand(3, 5, 6, 4, generator=torch.Generator().manual_seed(0))
+    last = image.contiguous(memory_format=torch.channels_last)
+    images = [
+        last,
+        last[:, :, ::2],
+        image.transpose(0, 2),
+        image.transpose(0, 2).transpose(1, 3).contiguous().transpose(1, 3),
+    ]
+    pairs = [pair for x in images for small in _REPEATED for pair in ((x, small), (small, x))]
+
+    def function(pairs: list[Any]) -> list[torch.Tensor]:
+        return [operator(one, other) for one, other in pairs]
+
+    actual = torch.compile(function, backend="zefuse", dynamic=False, options={"device": device})(pairs)
+    expected = function(pairs)
+    assert [each.stride() for each in actual] == [each.stride() for each in expected]
+    torch.testing.assert_close(actual, expected)
+
+
 def _image_of_places(x: torch.Tensor) -> torch.Tensor:
     """Of one image: channels last by its elements, contiguous to eager's convolutions, by the stride of the dimension of size 1."""
     return x.transpose(1, 2).reshape(x.shape[0], -1, 4, 3)

@@ -179,6 +179,32 @@ def index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Any:
     return result.permute(order).contiguous().permute([order.index(dim) for dim in range(len(order))])
 
 
+def pointwise(of: torch._ops.OpOverload, leads: int) -> Callable[..., Any]:
+    """``of`` of a tensor and one that is repeated to its sizes: as the first lies in memory, whichever operand it is. torch's shape rules
+    make these operators of others, of which the first sees operand ``leads`` alone."""
+
+    def way(*operands: Any) -> Any:
+        if not all(isinstance(each, torch.Tensor) for each in operands):
+            return NotImplemented
+        small, large = operands[leads], operands[1 - leads]
+        if (
+            small.shape == large.shape
+            or not _fits(small, large.shape)
+            or torch._prims_common.is_contiguous_or_false(large)
+        ):
+            return NotImplemented
+        order = torch._prims_common.compute_elementwise_output_logical_to_physical_perm(
+            large, small.expand(large.shape)
+        )[0]
+        if list(order) == list(range(large.dim())):
+            return NotImplemented
+        laid = [each.expand(large.shape).permute(order) for each in operands]
+        laid[leads] = laid[leads].contiguous()
+        return of(*laid).permute([order.index(dim) for dim in range(len(order))])
+
+    return way
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
@@ -198,6 +224,17 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
     ):  # fmt: skip
         table[norm] = batch_norm(norm)
+    for operator in (
+        aten.logical_or,
+        aten.logical_and,
+        aten.logical_xor,
+        aten.logaddexp,
+        aten.logaddexp2,
+        aten.heaviside,
+    ):
+        table[operator.default] = pointwise(operator.default, leads=0)
+    for overload in (aten.copysign.Tensor, aten.floor_divide.default):
+        table[overload] = pointwise(overload, leads=1)
     for scatter in (aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default):
         table[scatter] = written_view(scatter)
     return table
