@@ -60,6 +60,7 @@ recurrent.let_dynamo_take_layers()
 packed_sequences.let_dynamo_take_modules()
 optimizers.let_dynamo_trace_steps()
 torch_versions.norms_leave_out_dimensions()
+torch_versions.lstm_states_have_two_dimensions()
 torch_versions.views_stride_ones_as_eager()
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.

@@ -295,6 +295,28 @@ def test_under_autocast_products_are_of_bf16(kind: str) -> None:
     assert sum(call["kind"].endswith("steps") for call in explanation.calls) == 2
 
 
+def test_states_of_torch_2_11_lose_their_dimension_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._decomp import decompositions
+
+    from zefuse.installing import torch_versions
+
+    given = (torch.ones(7, 3), torch.ones(7, 3))
+    layer = decompositions.one_layer_lstm
+
+    def torch_2_11s(*args: Any, **named: Any) -> Any:
+        output, states = layer(*args, **named)
+        return output, tuple(state[None] for state in states)
+
+    weights = [torch.ones(12, 4), torch.ones(12, 3)]
+    expected = layer(torch.ones(5, 7, 4), given, weights, False)
+    monkeypatch.setattr(decompositions, "one_layer_lstm", torch_2_11s)
+    torch_versions.lstm_states_have_two_dimensions()
+    assert (decompositions.one_layer_lstm is torch_2_11s) == (torch_versions.minor(torch.__version__) != "2.11")
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    torch_versions.lstm_states_have_two_dimensions()
+    torch.testing.assert_close(decompositions.one_layer_lstm(torch.ones(5, 7, 4), given, weights, False), expected)
+
+
 def test_what_is_not_taken_is_torchs_own() -> None:
     torch.manual_seed(0)
     for layer, x in (

@@ -149,6 +149,27 @@ def norms_leave_out_dimensions() -> None:
     FakeTensorMode.cache_clear()
 
 
+def lstm_states_have_two_dimensions() -> None:
+    """For the whole process: what torch makes of one layer of an LSTM gives states of ``[rows, units]``.
+
+    That of torch 2.11 keeps the steps' dimension of one, but for a single row, with every back end that takes the layer apart: the layer's
+    states then had a dimension more than eager's.
+    """
+    import torch
+
+    if tuple(map(int, minor(torch.__version__).split("."))) >= (2, 13):
+        return
+    from torch._decomp import decompositions
+
+    layer = decompositions.one_layer_lstm
+
+    def with_states(inp: Any, hidden: Any, *rest: Any, **named: Any) -> Any:
+        output, states = layer(inp, hidden, *rest, **named)  # type: ignore[no-untyped-call]
+        return output, tuple(made.reshape(given.shape) for made, given in zip(states, hidden, strict=True))
+
+    decompositions.one_layer_lstm = with_states
+
+
 def views_stride_ones_as_eager() -> None:
     """For the whole process, as above: in a view, a dimension of size 1 has eager's stride, which its right neighbour gives.
 
