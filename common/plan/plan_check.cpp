@@ -29,6 +29,7 @@ Status PlanCheck::run() {
   ZEFUSE_RETURN_IF_ERROR(modules());
   ZEFUSE_RETURN_IF_ERROR(producers());
   ZEFUSE_RETURN_IF_ERROR(steps());
+  ZEFUSE_RETURN_IF_ERROR(sizeChecks());
   return outputs();
 }
 
@@ -103,6 +104,19 @@ Status PlanCheck::symbols() {
     if (symbol.dim < -1 || (symbol.dim == -1) != number || (!number && size_t(symbol.dim) >= input.sizes.size()))
       return damaged(where + " is read from dimension " + std::to_string(symbol.dim) + " of input '" + input.name +
                      "', which has none such");
+  }
+  return {};
+}
+
+Status PlanCheck::sizeChecks() {
+  for (size_t i = 0; i < plan_.size_checks.size(); ++i) {
+    const plan::SizeCheckT& check = *plan_.size_checks[i];
+    const std::string where = "size check " + number(i);
+    if (!inRange(check.error, plan::ErrorClass::MAX))
+      return damaged(where + " has an unknown class of error");
+    ZEFUSE_RETURN_IF_ERROR(expr(check.value, where));
+    for (uint32_t index : check.numbers)
+      ZEFUSE_RETURN_IF_ERROR(expr(index, where));
   }
   return {};
 }

@@ -19,6 +19,7 @@ private:
   Status modules();
   Status producers();
   Status steps();
+  Status sizeChecks();
   Status outputs();
   Status writtenInputs();
 

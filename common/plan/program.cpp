@@ -141,12 +141,16 @@ Status checkFailed(const plan::LaunchT& launch, uint32_t word) {
     return {Code::internal,
             "the kernel reported check " + std::to_string(word) + " of " + std::to_string(launch.checks.size())};
   const plan::KernelCheckT& check = *launch.checks[word - 1];
-  switch (check.error) {
-  case plan::ErrorClass::index_error: return {Code::index_error, check.message};
-  case plan::ErrorClass::value_error: return {Code::invalid_argument, check.message};
+  return checkStatus(check.error, check.message);
+}
+
+Status checkStatus(plan::ErrorClass error, std::string message) {
+  switch (error) {
+  case plan::ErrorClass::index_error: return {Code::index_error, std::move(message)};
+  case plan::ErrorClass::value_error: return {Code::invalid_argument, std::move(message)};
   case plan::ErrorClass::runtime_error: break;
   }
-  return {Code::device, check.message};
+  return {Code::device, std::move(message)};
 }
 
 std::string stepName(const plan::PlanT& plan, size_t step) {

@@ -76,6 +76,9 @@ inline bool hasScratch(const plan::PlanT& plan, const plan::LaunchT& launch) {
 // What a launch's status word says: the message of the check that failed. `word` is not 0.
 Status checkFailed(const plan::LaunchT& launch, uint32_t word);
 
+// The status of a check with this message.
+Status checkStatus(plan::ErrorClass error, std::string message);
+
 // "step 3 (matmul)", for messages.
 std::string stepName(const plan::PlanT& plan, size_t step);
 

@@ -172,11 +172,11 @@ public:
   GraphIdentity run() {
     identity_.operations = countsOf(order_.operations);
     describeInputs();
-    const std::string definitions = describeSymbols();
+    const std::string definitions = describeSymbols(), checks = describeChecks();
     describeOutputs();
     rewrite();
     llvm::raw_string_ostream stream(identity_.text);
-    stream << definitions;
+    stream << definitions << checks;
     module_.print(stream, OpPrintingFlags().useLocalScope().enableDebugInfo(false));
     return std::move(identity_);
   }
@@ -200,6 +200,8 @@ private:
         for (Type type : op->getResultTypes())
           walker.walk(type);
       });
+    if (Attribute checks = graph_->getAttr("zefuse.size_checks"))
+      walker.walk(checks);
     for (size_t at = 0; at < symbols_.old().size(); ++at)  // definitions mention others, which are appended
       if (Attribute definition = definitionOf(symbols_.old()[at]))
         walker.walk(definition);
@@ -245,6 +247,20 @@ private:
       definitions += definition ? printed(replacer_.replace(definition)) + "\n" : "given\n";
     }
     return definitions;
+  }
+
+  // What must hold of sizes, whoever's line asks for it.
+  std::string describeChecks() {
+    std::vector<std::string> lines;
+    if (auto checks = graph_->getAttrOfType<ArrayAttr>("zefuse.size_checks"))
+      for (auto check : checks.getAsRange<DictionaryAttr>())
+        lines.push_back("requires " + textOf(mapOf(check, "least").getResults()) + " or " +
+                        check.getAs<StringAttr>("error").str() + "\n");
+    llvm::sort(lines);
+    std::string text;
+    for (const std::string& line : lines)
+      text += line;
+    return text;
   }
 
   void describeOutputs() {

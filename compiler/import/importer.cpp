@@ -5,6 +5,7 @@
 #include "compiler/import/implementations.h"
 #include "compiler/import/library_hints.h"
 #include "compiler/import/op_table.h"
+#include "compiler/import/size_checks.h"
 #include "compiler/import/storage.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -19,16 +20,11 @@ using fx::Argument;
 using fx::Meta;
 using fx::Node;
 
-// Checks that tracing left in the graph, about sizes and metadata that are already known: nothing to run.
-bool isTracingCheck(StringRef target) {
-  return target == "aten._assert_tensor_metadata.default" || target == "aten._assert_scalar.default" ||
-         target == "aten.sym_constrain_range.default" || target == "aten.sym_constrain_range_for_size.default";
-}
-
 class Importer {
 public:
   Importer(MLIRContext& context, const fx::Graph& graph, const ImportOptions& options)
-      : context_(context), graph_(graph), options_(options), b_(&context), num_symbols_(graph.symbols.size()) {}
+      : context_(context), graph_(graph), options_(options), b_(&context), num_symbols_(graph.symbols.size()),
+        checks_(context, graph.symbols.size()) {}
 
   OwningOpRef<ModuleOp> run() {
     readTuned();
@@ -45,6 +41,7 @@ public:
     for (unsigned index = 0; index < graph_.nodes.size(); ++index)
       importNode(index);
     importOutputs();
+    checks_.attachTo(function_);
     if (options_.list_operators)
       function_->setAttr("zefuse.operators", b_.getArrayAttr(operators_));
     if (options_.bf16_products)
@@ -214,7 +211,7 @@ private:
 
   void importCall(unsigned index) {
     const Node& node = graph_.nodes[index];
-    if (isTracingCheck(node.schema->target))
+    if (checks_.isTracings(node))
       return;
     if (importWrite(index))
       return;
@@ -249,6 +246,8 @@ private:
         list(node, key, made);
         if (chosen > Implementation::eager)
           markImplementation(made, chosen, row->second);
+        for (const Op::Requirement& required : op.requirements())
+          checks_.add(node, required);
         values_[index] = op.fallbackReason().empty() || !options_.host_calls
                              ? std::move(results)
                              : withFallback(node, results, before, op.fallbackReason());
@@ -585,6 +584,7 @@ private:
   TunedKernels tuned_;            // of operators
   SmallVector<bool> parameters_;  // by FX node, where operators' keys are asked for: whether it is one
   SmallVector<Attribute> operators_;
+  SizeChecks checks_;
   std::vector<Write> writes_;  // values that inputs are overwritten with, when the graph has run
 };
 

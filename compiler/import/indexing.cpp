@@ -23,6 +23,34 @@ void requireSizesOfPart(Op& op, Value source, ArrayRef<AffineExpr> part) {
     op.refuse("a source that may have other sizes than the part that it replaces is not lowered");
 }
 
+std::string placesOf(ArrayRef<AffineExpr> sizes) {
+  std::string text = "[";
+  for (size_t position = 0; position < sizes.size(); ++position)
+    text += position == 0 ? "{}" : ", {}";
+  return text + "]";
+}
+
+void requirePlaces(Op& op, Value index, AffineExpr bound, StringRef error, StringRef message) {
+  if (auto known = dyn_cast<AffineConstantExpr>(bound); !known || known.getValue() == 0)
+    op.require((bound - 1) * numElements(typeOf(index)), error, message);
+}
+
+AffineExpr selectedPosition(Op& op, ArrayRef<AffineExpr> sizes, int64_t dim) {
+  const AffineExpr size = sizes[dim], given = op.size("index");
+  const auto known = dyn_cast<AffineConstantExpr>(given);
+  const bool from_the_end = known && known.getValue() < 0;
+  const AffineExpr index = from_the_end ? size + known.getValue() : given;
+  // What the reader has counted from the beginning reads as the caller wrote it.
+  const auto before = dyn_cast<AffineConstantExpr>(index - size);
+  Exprs numbers = {before && before.getValue() < 0 ? AffineExpr(before) : index};
+  numbers.append(sizes.begin(), sizes.end());
+  const std::string message =
+      "select(): index {} out of range for tensor of size " + placesOf(sizes) + " at dimension " + std::to_string(dim);
+  op.require(size - 1 - index, "index_error", message, numbers);
+  op.require(index, "index_error", message, numbers);
+  return index;
+}
+
 namespace {
 
 Value indexTensor(Op& op, Value index) {
@@ -37,6 +65,7 @@ Value gatherAlong(Op& op, Value source, int64_t dim, Value index, bool wrap_nega
   RankedTensorType result = op.resultType();
   int64_t rank = result.getRank(), index_rank = rankOf(index);
   AffineExpr bound = shapeOf(typeOf(source))[dim];
+  requirePlaces(op, index, bound, "index_error", message);
   SmallVector<AffineExpr> index_dims;
   for (int64_t position = 0; position < index_rank; ++position)
     index_dims.push_back(op.build.dim(dim + position));
@@ -92,6 +121,7 @@ Values emitGather(Op& op) {
     return {gatherFlat(op, self, index, false, "index_error", outOfBounds(0, bound))};
   }
   AffineExpr bound = shapeOf(typeOf(self))[dim];
+  requirePlaces(op, index, bound, "index_error", outOfBounds(dim, bound));
   return {op.build.loop({index}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
     SmallVector<Value> indices;
     for (int64_t position = 0; position < rank; ++position)
@@ -118,6 +148,8 @@ Values emitIndex(Op& op) {
     if (isConstant(shapeOf(typeOf(self))[position], 0))  // an error also where the result has no elements
       op.refuse("an index into a dimension of size 0 is not lowered");
     indices[position] = indexTensor(op, index);
+    const AffineExpr bound = shapeOf(typeOf(self))[position];
+    requirePlaces(op, index, bound, "index_error", outOfBounds(position, bound));
     broadcast_rank = std::max(broadcast_rank, rankOf(index));
     first = first < 0 ? position : first;
     last = position;
@@ -165,13 +197,8 @@ Values emitIndex(Op& op) {
 Values emitSelectScatter(Op& op) {
   Value self = op.tensor("self"), src = op.tensor("src");
   int64_t rank = rankOf(self), dim = op.dim("dim", rank);
-  AffineExpr index = op.size("index");
   Exprs part(shapeOf(typeOf(self)));
-  if (auto constant = dyn_cast<AffineConstantExpr>(index); constant && constant.getValue() < 0)
-    index = part[dim] + constant.getValue();
-  auto known = dyn_cast<AffineConstantExpr>(index), after = dyn_cast<AffineConstantExpr>(part[dim] - index);
-  if ((known && known.getValue() < 0) || (after && after.getValue() <= 0))
-    op.refuse("an index out of range is not lowered");
+  const AffineExpr index = selectedPosition(op, part, dim);
   part.erase(part.begin() + dim);
   requireSizesOfPart(op, src, part);
   Type element = op.element();
@@ -179,6 +206,13 @@ Values emitSelectScatter(Op& op) {
   return {op.build.loop({self, inserted}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
     return select(body.position(dim) == body.size(index), in[1].to(element), in[0]);
   })};
+}
+
+// Eager raises where the slice is shorter than what takes its place.
+void requireSlice(Op& op, AffineExpr least) {
+  const Exprs sizes(shapeOf(typeOf(op.tensor("src"))));
+  op.require(least, "runtime_error",
+             "expected src to have a size equal to the slice of self. src size = " + placesOf(sizes), sizes);
 }
 
 // Of the slice that slice_scatter replaces, as far as its bounds tell; `length` where it may be that, and null where
@@ -202,10 +236,14 @@ AffineExpr sliceLength(Op& op, AffineExpr size, AffineExpr length) {
     if (isa<AffineConstantExpr>(size))
       return op.build.constant((count + step - 1) / step);
   }
-  // Torch has guards for which of the bounds and the size is less: either may end the slice.
-  for (AffineExpr ends : {end, size})
-    if (sameValue(length, step == 1 ? ends - start : (ends - start + step - 1).floorDiv(step)))
+  // Either may end the slice, and torch need not have guarded which is less.
+  auto until = [&](AffineExpr ends) { return step == 1 ? ends - start : (ends - start + step - 1).floorDiv(step); };
+  for (auto [ends, other] : {std::pair(end, size), std::pair(size, end)})
+    if (sameValue(length, until(ends))) {
+      const AffineExpr more = until(other) - length;
+      requireSlice(op, isa<AffineConstantExpr>(length) && !isConstant(length, 0) ? more : more * length);
       return length;
+    }
   return nullptr;
 }
 

@@ -4,6 +4,7 @@
 
 #include "compiler/import/storage.h"
 #include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/simplify.h"
 
 using namespace mlir;
 
@@ -54,6 +55,14 @@ void Op::refuseOtherType(StringRef name) const {
 void Op::refuseOverflow(StringRef name) const {
   if (overflows(argument(name), element()))
     refuse("eager raises for a number that its dtype cannot hold");
+}
+
+void Op::require(AffineExpr least, StringRef error, const Twine& message, const Exprs& numbers) {
+  const auto known = dyn_cast<AffineConstantExpr>(simplifyAffine(least, 0, build.num_symbols));
+  if (known && known.getValue() < 0)
+    refuse("eager raises for its sizes");
+  if (!known)
+    requirements_.push_back({least, error.str(), message.str(), numbers});
 }
 
 const Argument& Op::argument(StringRef name) const {

@@ -68,6 +68,16 @@ public:
   void refuseOtherType(llvm::StringRef name) const;  // a tensor of another dtype than the result's: eager raises
   void refuseOverflow(llvm::StringRef name) const;   // a number that does not fit the result's dtype: eager raises
 
+  // Eager raises where `least` is negative: refused where that is known, else checked when the sizes are, at each call.
+  // Tracing guards no unbacked size, and torch 2.11 not every other. In the message "{}" stands for each of `numbers`.
+  struct Requirement {
+    mlir::AffineExpr least;
+    std::string error, message;  // "index_error", "runtime_error", "value_error"; eager's text
+    Exprs numbers;
+  };
+  void require(mlir::AffineExpr least, llvm::StringRef error, const llvm::Twine& message, const Exprs& numbers = {});
+  llvm::ArrayRef<Requirement> requirements() const { return requirements_; }
+
   // The operator in several forms, best first, all of them emitted: stage 2 keeps the first that the target takes
   // (zefuse.alternatives). A form that throws NotLowered is left out; where the last one does, which every target is to
   // take, a call through ATen takes its place, as elseFallback says.
@@ -86,6 +96,7 @@ private:
   const fx::Graph& graph_;
   llvm::ArrayRef<Values> values_;  // each FX node's results
   std::string fallback_reason_;
+  llvm::SmallVector<Requirement, 0> requirements_;
 };
 
 }  // namespace zefuse

@@ -37,8 +37,9 @@ Scalar smallest(Scalar present, Scalar update) {
 
 // `index`, read through `map` at each position of `sizes`, as i64 within [0, bound). A view of as many elements as
 // `index` has: several scatters by the same index share those, and see which positions share an element.
-Value checked(TensorBuilder& build, Value index, AffineMap map, ArrayRef<AffineExpr> sizes, AffineExpr bound, bool wrap,
+Value checked(Op& op, Value index, AffineMap map, ArrayRef<AffineExpr> sizes, AffineExpr bound, bool wrap,
               StringRef error, StringRef message) {
+  TensorBuilder& build = op.build;
   Type i64 = build.b.getI64Type();
   Value safe = build.loop({index}, build.type(shapeOf(typeOf(index)), i64), [&](Body& body, ArrayRef<Scalar> in) {
     Value place = body.checkedIndex(in[0], bound, wrap, error, message);
@@ -131,7 +132,8 @@ Values emitIndexPut(Op& op) {
     for (auto [inner, size] : llvm::enumerate(shapeOf(typeOf(index))))
       dims.push_back(isConstant(size, 1) ? build.constant(0) : build.dim(offset + inner));
     coordinates.push_back(build.dim(sizes.size() + safe.size()));
-    safe.push_back(checked(build, index, AffineMap::get(sizes.size(), 0, dims, build.b.getContext()), sizes,
+    requirePlaces(op, index, self_sizes[position], "index_error", outOfBounds(position, self_sizes[position]));
+    safe.push_back(checked(op, index, AffineMap::get(sizes.size(), 0, dims, build.b.getContext()), sizes,
                            self_sizes[position], true, "index_error", outOfBounds(position, self_sizes[position])));
   }
   Value updates = build.expand(build.convert(values, op.element()), sizes);
@@ -160,6 +162,7 @@ Value scatterAlong(Op& op, Value self, int64_t dim, Value index, Value updates, 
   TensorBuilder& build = op.build;
   requireIndex(op, index);
   auto sizes = shapeOf(typeOf(index)), self_sizes = shapeOf(typeOf(self));
+  requirePlaces(op, index, self_sizes[dim], "index_error", outOfBounds(dim, self_sizes[dim]));
   bool one = isConstant(sizes[dim], 1);
   for (int64_t position = 0; position < rankOf(self); ++position)
     one &= position == dim || sizes[position] == self_sizes[position];
@@ -170,7 +173,7 @@ Value scatterAlong(Op& op, Value self, int64_t dim, Value index, Value updates, 
     coordinates.push_back(build.dim(position == dim ? rankOf(self) : position));
   AffineMap identity = build.b.getMultiDimIdentityMap(rankOf(index));
   Value safe =
-      checked(build, index, identity, sizes, self_sizes[dim], false, "index_error", outOfBounds(dim, self_sizes[dim]));
+      checked(op, index, identity, sizes, self_sizes[dim], false, "index_error", outOfBounds(dim, self_sizes[dim]));
   return build.scatter(self, updates, {safe}, coordinates, combine);
 }
 
@@ -265,6 +268,8 @@ Values emitIndexAdd(Op& op) {
   requireIndex(op, index);
   if (rankOf(index) != 1 || rankOf(source) != rank)
     op.refuse("operands of rank " + Twine(rank) + " and " + Twine(rankOf(source)) + " are not lowered");
+  if (rank > 1 && isConstant(numElements(typeOf(self)), 0))  // eager adds nothing, wherever it should
+    return {self};
   TensorOrNumber alpha = op.operand("alpha");
   Type type = accumulator(op.element());
   source = build.convert(source, type);
@@ -275,7 +280,7 @@ Values emitIndexAdd(Op& op) {
     });
   auto sizes = shapeOf(typeOf(source));
   AffineExpr bound = shapeOf(typeOf(self))[dim];
-  Value safe = checked(build, index, AffineMap::get(rank, 0, build.dim(dim)), sizes, bound, false, "index_error",
+  Value safe = checked(op, index, AffineMap::get(rank, 0, build.dim(dim)), sizes, bound, false, "index_error",
                        "index out of range in self");
   Exprs coordinates;
   for (int64_t position = 0; position < rank; ++position)
@@ -303,7 +308,7 @@ Values emitEmbeddingBackward(Op& op) {
     updates = build.loop({updates, Operand(indices, map)}, typeOf(updates), [&](Body&, ArrayRef<Scalar> in) {
       return select(in[1] == static_cast<double>(padding), in[0].constant(0), in[0]);
     });
-  Value safe = checked(build, indices, map, sizes, result_sizes[0], false, "index_error", "index out of range in self");
+  Value safe = checked(op, indices, map, sizes, result_sizes[0], false, "index_error", "index out of range in self");
   return {build.scatter(build.full(result, 0), updates, {safe}, {build.dim(sizes.size()), build.dim(sizes.size() - 1)},
                         add)};
 }

@@ -1,4 +1,5 @@
 // Rearrangements: each becomes one zefuse.view (an index map), concatenations tensor.concat. Nothing moves data here.
+#include "compiler/import/indexing.h"
 #include "compiler/import/op_table.h"
 #include "lowering/dialect/Zefuse.h"
 
@@ -93,10 +94,7 @@ Value selectIndex(Op& op, Value self, int64_t dim, AffineExpr index) {
 Values emitSelect(Op& op) {
   Value self = op.tensor("self");
   int64_t dim = op.dim("dim", rankOf(self));
-  AffineExpr index = op.size("index");
-  if (auto constant = dyn_cast<AffineConstantExpr>(index); constant && constant.getValue() < 0)
-    index = shapeOf(typeOf(self))[dim] + constant.getValue();
-  return {selectIndex(op, self, dim, index)};
+  return {selectIndex(op, self, dim, selectedPosition(op, shapeOf(typeOf(self)), dim))};
 }
 
 Values emitUnbind(Op& op) {
@@ -217,6 +215,24 @@ Values emitDiagonal(Op& op) {
   return {op.build.view(self, indices, sizes)};
 }
 
+// Eager raises for a view that leaves the storage, unless it has no elements. `last`: the place of its last one.
+void requireStorage(Op& op, const Op::Memory& memory, const Exprs& sizes, const Exprs& strides, AffineExpr last) {
+  AffineExpr count = op.build.constant(1);
+  for (AffineExpr size : sizes)
+    count = count * size;
+  const int64_t bytes = std::max(1u, op.element().getIntOrFloatBitWidth() / 8);
+  Exprs numbers(sizes);
+  numbers.append(strides);
+  numbers.append({op.isNone("storage_offset") ? memory.offset : op.size("storage_offset"), (last + 1) * bytes,
+                  numElements(typeOf(memory.row)) * bytes});
+  const AffineExpr rest = numElements(typeOf(memory.row)) - 1 - last;
+  op.require(isa<AffineConstantExpr>(count) ? rest : rest * count, "runtime_error",
+             "setStorage: sizes " + placesOf(sizes) + ", strides " + placesOf(strides) +
+                 ", storage offset {}, and itemsize " + Twine(bytes) +
+                 " requiring a storage size of {} are out of bounds for storage of size {}",
+             numbers);
+}
+
 // Defined by the source's storage: only a tensor that is contiguous in eager says which element lies where.
 Values emitAsStrided(Op& op) {
   const Op::Memory memory = op.memoryOf("self");
@@ -231,6 +247,8 @@ Values emitAsStrided(Op& op) {
        leaves = dyn_cast<AffineConstantExpr>(numElements(typeOf(memory.row)) - 1 - last);
   if ((begins && begins.getValue() < 0) || (leaves && leaves.getValue() < 0))
     op.refuse("a view that reaches beyond its source is not lowered");
+  if (memory.whole)
+    requireStorage(op, memory, sizes, strides, last);
   Value view = op.build.view(memory.row, {linear}, sizes);
   // Sizes that only a call knows: on the CPU the rest of an input's storage is there to be read.
   if (auto made = memory.whole || (begins && leaves) ? ViewOp() : view.getDefiningOp<ViewOp>()) {
@@ -244,6 +262,10 @@ Values emitUnfold(Op& op) {
   Value self = op.tensor("self");
   int64_t dim = op.dim("dimension", rankOf(self)), step = op.integer("step");
   Exprs sizes = resultSizes(op), indices;
+  if (rankOf(self) > 0)
+    op.require(shapeOf(typeOf(self))[dim] - op.integer("size"), "runtime_error",
+               "maximum size for tensor at dimension " + Twine(dim) + " is {} but size is " + Twine(op.integer("size")),
+               {shapeOf(typeOf(self))[dim]});
   AffineExpr window = op.build.dim(sizes.size() - 1);
   for (int64_t position = 0; position < rankOf(self); ++position)
     indices.push_back(position == dim ? op.build.dim(position) * step + window : op.build.dim(position));

@@ -3,6 +3,7 @@
 // fuses with its neighbours.
 #include <cmath>
 
+#include "compiler/import/indexing.h"
 #include "compiler/import/op_table.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -345,9 +346,22 @@ Value floating(Op& op, StringRef name) {
   return op.build.convert(value, fx::computeType(element));
 }
 
+// The mean of no elements: eager raises.
+void requireElements(Op& op, size_t axes) {
+  const Exprs sizes(shapeOf(typeOf(op.tensor("self"))));
+  for (size_t dim = 1; dim < sizes.size(); ++dim)
+    op.require(sizes[dim] - 1, "runtime_error",
+               "adaptive_avg_pool" + Twine(axes) +
+                   "d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes " +
+                   placesOf(sizes) + " with dimension " + Twine(dim) + " being empty",
+               sizes);
+}
+
 Values emitMeanPool(Op& op, size_t axes, bool adaptive) {
   TensorBuilder& build = op.build;
   Value self = floating(op, "self");
+  if (adaptive)
+    requireElements(op, axes);
   Mean mean = meanOf(op, axes, adaptive, shapeOf(typeOf(self)), shapeOf(op.resultType()));
   Value windows = windowsOf(build, self, mean.axes, mean.ceil_mode, 0);
   int64_t rank = rankOf(windows), leading = rank - 2 * axes;

@@ -55,6 +55,7 @@ public:
         return failure();
     copyWritten();
     addOutputs();
+    addSizeChecks();
     return success();
   }
 
@@ -192,6 +193,21 @@ private:
         values_.use(value, std::max<size_t>(plan_.steps.size(), 1) - 1);
       }
       plan_.outputs.push_back(std::move(output));
+    }
+  }
+
+  void addSizeChecks() {
+    auto checks = graph_->getAttrOfType<ArrayAttr>("zefuse.size_checks");
+    if (!checks)
+      return;
+    for (auto entry : checks.getAsRange<DictionaryAttr>()) {
+      auto check = std::make_unique<plan::SizeCheckT>();
+      check->value = exprs_.add(entry.getAs<AffineMapAttr>("least").getValue().getResult(0));
+      check->error = errorClass(entry.getAs<StringAttr>("error"));
+      check->message = entry.getAs<StringAttr>("message").str();
+      check->numbers = exprs_.addAll(entry.getAs<AffineMapAttr>("numbers").getValue().getResults());
+      check->source = entry.getAs<StringAttr>("source").str();
+      plan_.size_checks.push_back(std::move(check));
     }
   }
 

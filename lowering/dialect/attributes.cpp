@@ -83,6 +83,17 @@ LogicalResult verifyRefusal(DictionaryAttr entry, Diagnose diagnose) {
   return success();
 }
 
+LogicalResult verifySizeCheck(DictionaryAttr entry, Diagnose diagnose) {
+  for (StringRef text : {"error", "message", "source"})
+    if (!entry.getAs<StringAttr>(text))
+      return diagnose() << "wants " << text << " in " << entry;
+  auto numbers = entry.getAs<AffineMapAttr>("numbers");
+  if (failed(verifyMap(entry, "least", 1, diagnose)))
+    return failure();
+  return numbers ? verifyMap(entry, "numbers", numbers.getValue().getNumResults(), diagnose)
+                 : LogicalResult(diagnose() << "wants numbers in " << entry);
+}
+
 LogicalResult verifyPositive(Attribute value, Diagnose diagnose) {
   auto number = dyn_cast<IntegerAttr>(value);
   if (!number || number.getInt() < 1)
@@ -102,6 +113,9 @@ LogicalResult verifyOfFunction(FunctionOpInterface function, StringRef name, Att
   if (name == "outputs")
     return verifyEntries(value, true, diagnose,
                          [&](DictionaryAttr entry) { return verifyOutput(entry, function, diagnose); });
+  if (name == "size_checks")
+    return verifyEntries(value, false, diagnose,
+                         [&](DictionaryAttr entry) { return verifySizeCheck(entry, diagnose); });
   if (name == "not_joined")
     return verifyEntries(value, false, diagnose, [&](DictionaryAttr entry) { return verifyRefusal(entry, diagnose); });
   if (name == "refused")
@@ -129,9 +143,9 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   name.consume_front("zefuse.");
   Attribute value = attribute.getValue();
   auto diagnose = [&] { return op->emitOpError() << "'zefuse." << name << "' "; };
-  if (llvm::is_contained(
-          {"symbols", "symbol_sources", "inputs", "outputs", "not_joined", "refused", "group_size", "subgroup_size"},
-          name)) {
+  if (llvm::is_contained({"symbols", "symbol_sources", "inputs", "outputs", "size_checks", "not_joined", "refused",
+                          "group_size", "subgroup_size"},
+                         name)) {
     auto function = dyn_cast<FunctionOpInterface>(op);
     if (!function)
       return diagnose() << "is a function's";

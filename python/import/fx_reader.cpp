@@ -42,6 +42,7 @@ private:
   Argument argument(py::handle value);
   Argument defaultValue(py::handle parameter);
   void readPosition(const py::tuple& arguments, Node& into);
+  void readAssertion(const py::tuple& arguments, Node& into);
   Meta meta(py::handle value);
   fx::TensorMeta tensorMeta(py::handle value);
   void findSymbolSources();
@@ -305,6 +306,7 @@ void Reader::readOperator(const py::object& node, const py::object& target, cons
       into.arguments.push_back(parameter.default_value);
   }
   readPosition(arguments, into);
+  readAssertion(arguments, into);
   if (into.meta.kind == Meta::Kind::list)
     into.used.assign(into.meta.items.size(), false);
   else
@@ -342,7 +344,7 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
 }
 
 // Emitters take a position as it is where it or the dimension's size is symbolic: here it is counted from the
-// beginning.
+// beginning. A number that is selected stays as it is: one out of range is an error, and no other position.
 void Reader::readPosition(const py::tuple& arguments, Node& into) {
   static const std::string_view ops[] = {"aten::slice", "aten::select", "aten::slice_scatter", "aten::select_scatter"};
   if (std::ranges::find(ops, into.schema->op) == std::end(ops))
@@ -367,9 +369,10 @@ void Reader::readPosition(const py::tuple& arguments, Node& into) {
     if (dim < -rank || dim >= rank)
       continue;
     py::object size = shape[static_cast<size_t>(dim < 0 ? dim + rank : dim)], given = valueOf(arguments[number]);
-    if (PyLong_Check(given.ptr()) && (PyLong_Check(size.ptr()) || start.integer == 0))
+    const bool clamped = parameter.name == "start";
+    if (PyLong_Check(given.ptr()) && (!clamped || PyLong_Check(size.ptr()) || start.integer == 0))
       continue;
-    fx::SizeExpr position = sympy_.position(given, size);
+    fx::SizeExpr position = sympy_.position(given, size, clamped);
     start = Argument();
     if (!position) {
       start.kind = Argument::Kind::other;
@@ -382,6 +385,19 @@ void Reader::readPosition(const py::tuple& arguments, Node& into) {
       start.size = position;
     }
   }
+}
+
+// What tracing has taken for granted of sizes without a guard: a number that is not negative.
+void Reader::readAssertion(const py::tuple& arguments, Node& into) {
+  if (into.schema->target != "aten._assert_scalar.default" || arguments.empty() ||
+      reinterpret_cast<PyObject*>(Py_TYPE(py::object(arguments[0]).ptr())) != node_type_.ptr())
+    return;
+  py::object value = py::dict(py::object(arguments[0]).attr("meta"))["val"];
+  const fx::SizeExpr least = typeName(value) == std::string_view("SymBool") ? sympy_.condition(value) : fx::SizeExpr();
+  if (!least)
+    return;
+  into.arguments[0].kind = Argument::Kind::size;
+  into.arguments[0].size = least;
 }
 
 // A schema holds the default of a dtype, a layout or a memory format as a number.

@@ -107,7 +107,50 @@ std::optional<bool> SympyReader::compare(const char* relation, py::handle lhs, p
   return known.is_none() ? std::nullopt : std::optional<bool>(py::bool_(known));
 }
 
-SizeExpr SympyReader::position(py::handle start, py::handle size) {
+SizeExpr SympyReader::condition(py::handle value) {
+  py::object node = value.attr("node");
+  shape_env_ = node.attr("shape_env");
+  py::object least = truth(node.attr("expr"));
+  if (!least || py::bool_(least.attr("is_number")))
+    return {};
+  for (py::handle symbol : least.attr("free_symbols"))
+    if (!numbers_.contains(py::str(symbol.attr("name"))))
+      return {};
+  if (atLeastZero(least) || !tree(least))
+    return {};
+  return convert(least, /*stride=*/false);
+}
+
+py::object SympyReader::truth(py::handle condition) const {
+  static constexpr std::string_view swapped[] = {"LessThan", "StrictLessThan"},
+                                    strict[] = {"StrictGreaterThan", "StrictLessThan"},
+                                    relations[] = {"GreaterThan",    "StrictGreaterThan", "LessThan",
+                                                   "StrictLessThan", "Equality",          "Unequality"};
+  const std::string kind = kindOf(condition);
+  auto is = [&](auto& kinds) { return std::ranges::find(kinds, kind) != std::end(kinds); };
+  py::module_ functions = py::module_::import("torch.utils._sympy.functions");
+  py::tuple args = condition.attr("args");
+  if (kind == "And" || kind == "Or") {
+    py::object result;
+    for (py::handle arg : args) {
+      py::object next = truth(arg);
+      if (!next)
+        return {};
+      result = result ? functions.attr(kind == "And" ? "Min" : "Max")(result, next) : next;
+    }
+    return result;
+  }
+  if (!is(relations) || !py::bool_(args[0].attr("is_integer")) || !py::bool_(args[1].attr("is_integer")))
+    return {};
+  py::object lhs = args[is(swapped) ? 1 : 0], rhs = args[is(swapped) ? 0 : 1];
+  if (kind == "Equality")
+    return functions.attr("Min")(lhs - rhs, rhs - lhs);
+  if (kind == "Unequality")
+    return functions.attr("Max")(lhs - rhs, rhs - lhs) - py::int_(1);
+  return is(strict) ? lhs - rhs - py::int_(1) : lhs - rhs;
+}
+
+SizeExpr SympyReader::position(py::handle start, py::handle size, bool clamped) {
   auto exprOf = [&](py::handle value) -> py::object {
     if (PyLong_Check(value.ptr()))
       return py::module_::import("sympy").attr("Integer")(value);
@@ -122,12 +165,12 @@ SizeExpr SympyReader::position(py::handle start, py::handle size) {
   if (*negative) {
     expr = length + expr;
     negative = compare("Lt", expr, zero);
-    if (!negative)
+    if (!negative || (*negative && !clamped))
       return {};
     if (*negative)
       return SizeExpr::constant(context_, 0);
   }
-  return convert(compare("Gt", expr, length).value_or(false) ? length : expr, /*stride=*/false);
+  return convert(clamped && compare("Gt", expr, length).value_or(false) ? length : expr, /*stride=*/false);
 }
 
 std::optional<NumberTree> SympyReader::number(py::handle expr, const std::string& text) {

@@ -31,9 +31,12 @@ public:
   // How eager computes a SymInt or SymFloat, where sympy's form would be computed otherwise. The first one counts;
   // before the value is read.
   void define(pybind11::handle value, NumberTree tree);
-  // Where a slice of a dimension of `size` begins (each a Python int or SymInt), counted from the beginning and
-  // clamped, by what torch's guards and ranges say; null where they do not tell.
-  SizeExpr position(pybind11::handle start, pybind11::handle size);
+  // Where a slice of a dimension of `size` begins (each a Python int or SymInt), counted from the beginning and, if
+  // asked, clamped, by what torch's guards and ranges say; null where they do not tell.
+  SizeExpr position(pybind11::handle start, pybind11::handle size, bool clamped);
+  // A number that is negative where a SymBool is false; null for what is always true, what is no comparison of known
+  // sizes, and what a plan cannot compute.
+  SizeExpr condition(pybind11::handle value);
   const std::vector<std::string>& symbols() const { return symbols_; }
   // How to compute a symbol that stands for an expression; null for torch's own symbols and where it has no such form.
   const NumberTree* definition(unsigned symbol) const;
@@ -50,6 +53,7 @@ private:
   // `text`: the expression as a string.
   std::optional<NumberTree> number(pybind11::handle expr, const std::string& text);
   std::optional<NumberTree> tree(pybind11::handle expr);
+  pybind11::object truth(pybind11::handle condition) const;  // the same, of sympy's; null
   bool atLeastZero(pybind11::handle expr) const;
   // By what is computed, for functions of which torch knows no bounds: int(n ** 0.5).
   bool atLeastZero(const NumberTree& tree) const;

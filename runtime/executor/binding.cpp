@@ -24,6 +24,7 @@ public:
 
   Status run() {
     reservePool();
+    ZEFUSE_RETURN_IF_ERROR(sizeChecks());
     ZEFUSE_RETURN_IF_ERROR(inputs());
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
@@ -83,6 +84,31 @@ private:
       return Status{Code::invalid_argument, std::string(what) + " has no value for symbols " +
                                                 numberList(binding_.symbols) + " (overflow or division by zero)"};
     return binding_.exprs[expr];
+  }
+
+  Status sizeChecks() const {
+    for (const auto& check : plan_.size_checks) {
+      const Result<int64_t> least = value(check->value, "what a check of sizes looks at");
+      if (!least.ok())
+        return least.status();
+      if (*least < 0)
+        return plan::checkStatus(check->error, messageOf(*check));
+    }
+    return {};
+  }
+
+  std::string messageOf(const plan::SizeCheckT& check) const {
+    std::string text = check.message;
+    size_t from = 0;
+    for (uint32_t expr : check.numbers) {
+      const size_t at = text.find("{}", from);
+      if (at == std::string::npos)
+        break;
+      const std::string number = binding_.exprs.valid(expr) ? std::to_string(binding_.exprs[expr]) : "?";
+      text.replace(at, 2, number);
+      from = at + number.size();
+    }
+    return check.source.empty() ? text : text + "\nof " + check.source;
   }
 
   Result<std::span<const int64_t>> evaluate(const std::vector<uint32_t>& exprs) {

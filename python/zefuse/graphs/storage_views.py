@@ -6,6 +6,7 @@ cannot express runs in eager."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ class StorageViews:
         self._eager = gm
         self._examples = example_inputs
         self._counts_from_storage = False
+        self._reach = 0  # bytes of a storage that such views reach
 
     def why_eager(self) -> str | None:
         """AOTAutograd makes one tensor of inputs that share memory, and forgets which of them was a lazy negative."""
@@ -93,6 +95,7 @@ class StorageViews:
             if behind.op != "placeholder":
                 continue
             self._counts_from_storage = True
+            self._reach = max(self._reach, _reach(node))
             if node.target is _aten.as_strided_scatter.default:
                 value = behind.meta["val"]
                 if _leaves(node, value):  # torch up to 2.13 notices this itself, while it traces
@@ -107,7 +110,8 @@ class StorageViews:
                 raise OutsideOfInput("as_strided of an input is returned with sizes that vary")
 
     def guard(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """Where a graph counts from a storage's start, calls with inputs at other offsets run in eager."""
+        """Where a graph counts from a storage's start, calls with inputs at other offsets run in eager, and with storages that end before
+        what it reads, where eager raises."""
         if not self._counts_from_storage:
             return compiled
         # A symbolic offset is an input of the graph, and guarded.
@@ -116,11 +120,15 @@ class StorageViews:
             for at, each in enumerate(self._examples)
             if _is_strided(each) and isinstance(offset := each.storage_offset(), int)
         ]
-        eager = self._eager
+        reach, eager = self._reach, self._eager
+        long = [at for at, each in enumerate(self._examples) if _is_strided(each) and _storage_bytes(each) >= reach]
 
         def run(*args: Any) -> Any:
             for at, offset in traced:
                 if args[at].storage_offset() != offset:
+                    return eager(*args)
+            for at in long:
+                if args[at].untyped_storage().nbytes() < reach:
                     return eager(*args)
             return compiled(*args)
 
@@ -172,6 +180,25 @@ def _behind(node: Any) -> torch.fx.Node:
             break
         node = node.args[0]
     return node
+
+
+def _reach(view: torch.fx.Node) -> int:
+    """How many bytes of a storage a view by as_strided reaches; 0 where symbols say."""
+    before = 2 if view.target is _aten.as_strided_scatter.default else 1
+    sizes, strides, *rest = view.args[before:]
+    value = view.args[0].meta["val"]  # type: ignore[union-attr]
+    start = rest[0] if rest and rest[0] is not None else value.storage_offset()
+    if not all(isinstance(number, int) for number in (start, *sizes, *strides)) or 0 in sizes:  # type: ignore[misc, operator]
+        return 0
+    last = start + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    return int(last + 1) * int(value.itemsize)
+
+
+def _storage_bytes(example: torch.Tensor) -> int:
+    """Of one that was traced; without a guard."""
+    size = example.untyped_storage().nbytes()
+    hint = size if isinstance(size, int) else size.node.hint
+    return sys.maxsize if hint is None else int(hint)
 
 
 def _is_returned_with_symbols(output: Any) -> bool:

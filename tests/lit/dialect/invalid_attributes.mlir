@@ -218,3 +218,18 @@ func.func @graph(%a: tensor<4x4xf32>) {
   %p = zefuse.matmul %a, %a {zefuse.implementation = 4 : i64} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
+
+// -----
+
+// expected-error@+1 {{'zefuse.size_checks' wants source}}
+func.func @graph(%x: tensor<4x4xf32>) attributes {zefuse.size_checks = [{error = "index_error", message = "none"}]} {
+  return
+}
+
+// -----
+
+// expected-error@+1 {{'zefuse.size_checks' wants least of 1 results and no dimensions}}
+func.func @graph(%x: tensor<4x4xf32>) attributes {zefuse.size_checks = [{
+    error = "index_error", message = "none", source = "", least = affine_map<() -> ()>, numbers = affine_map<() -> ()>}]} {
+  return
+}

@@ -153,10 +153,8 @@ def test_writing_what_has_no_elements(name: str, form: str) -> None:
         x, index, y = torch.randn(rows, 5), torch.zeros(places, dtype=torch.int64), torch.randn(places, 5)
         if form == "unbacked":
             torch._dynamo.decorators.mark_unbacked(x, 0)
-        if rows == 0 and places > 0:
+        if rows == 0 and places > 0 and name != "index_add":  # eager adds nothing
             ours = outcome(lambda x: compiled(x, index, y), x)  # noqa: B023
-            # With no rows to share the kernel of a size that becomes zero at run time has nobody to look at the indices.
-            unseen = form == "unbacked" and isinstance(ours, Tensor) and ours.shape == x.shape
-            assert unseen or isinstance(ours, IndexError | RuntimeError), ours
+            assert isinstance(ours, IndexError | RuntimeError), ours
         elif name != "index_copy":  # the last of equal places wins in eager by chance
             torch.testing.assert_close(compiled(x, index, y), SCATTERED[name](x, index, y))

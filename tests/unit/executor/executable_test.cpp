@@ -168,6 +168,40 @@ TEST(Executable, AValueThatLeavesItsBufferIsRefusedWhenSizesAreKnown) {
   EXPECT_NE(status.message().find("leaves buffer 1 of 64 bytes"), std::string::npos) << status.message();
 }
 
+// At least three rows, by s0 - 3; "{}" is how many there are.
+PlanBuilder checkedCopy(plan::ErrorClass error) {
+  PlanBuilder b = dynamicCopy();
+  const uint32_t rows = b.plan.inputs[0]->sizes[0];
+  auto check = std::make_unique<plan::SizeCheckT>();
+  check->value = b.op(plan::ExprOp::add, rows, b.constant(-3));
+  check->error = error;
+  check->message = "{} rows of {} columns, not three";
+  check->numbers = {rows, b.plan.inputs[0]->sizes[1]};
+  check->source = "model.py:7";
+  b.plan.size_checks.push_back(std::move(check));
+  return b;
+}
+
+TEST(Executable, ChecksOfSizesAreMadeBeforeAnythingRuns) {
+  const std::pair<plan::ErrorClass, Code> classes[] = {{plan::ErrorClass::index_error, Code::index_error},
+                                                       {plan::ErrorClass::value_error, Code::invalid_argument},
+                                                       {plan::ErrorClass::runtime_error, Code::device}};
+  for (const auto& [error, code] : classes) {
+    auto executable = create(checkedCopy(error));
+    for (int64_t rows : {3, 2, 4, 0}) {
+      HostTensor x = HostTensor::f32({rows, 8}, ramp(size_t(rows) * 8));
+      OutputMemory memory;
+      const CallInput inputs[] = {x.input()};
+      auto outputs = executable->call(inputs, memory.allocator());
+      EXPECT_EQ(outputs.ok(), rows >= 3);
+      if (outputs.ok())
+        continue;
+      EXPECT_EQ(outputs.status().code(), code);
+      EXPECT_EQ(outputs.status().message(), std::to_string(rows) + " rows of 8 columns, not three\nof model.py:7");
+    }
+  }
+}
+
 TEST(Executable, WrongDeviceIsRefused) {
   PlanBuilder b = dynamicCopy();
   b.plan.device = "gpu:0";

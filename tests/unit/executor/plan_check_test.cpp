@@ -286,6 +286,29 @@ TEST(PlanCheck, LaunchFieldsAreChecked) {
   }
 }
 
+TEST(PlanCheck, ChecksOfSizesAreChecked) {
+  struct Case {
+    const char* expected;
+    std::function<void(plan::SizeCheckT&)> apply;
+  };
+  const Case cases[] = {
+      {"", [](auto&) {}},
+      {"size check 0 refers to expression 999", [](auto& c) { c.value = 999; }},
+      {"size check 0 refers to expression 998", [](auto& c) { c.numbers = {0, 998}; }},
+      {"size check 0 has an unknown class of error", [](auto& c) { c.error = plan::ErrorClass(9); }},
+  };
+  for (const Case& c : cases) {
+    PlanBuilder b = valid();
+    b.plan.size_checks.push_back(std::make_unique<plan::SizeCheckT>());
+    c.apply(*b.plan.size_checks[0]);
+    const auto program = plan::loadProgram(b.finish());
+    EXPECT_EQ(program.ok(), !*c.expected) << c.expected;
+    if (!program.ok()) {
+      EXPECT_NE(program.status().message().find(c.expected), std::string::npos) << program.status().message();
+    }
+  }
+}
+
 TEST(PlanCheck, RefusesWhatIsNoPlan) {
   for (size_t size : {size_t(0), size_t(3), size_t(64), size_t(4096)}) {
     const std::vector<std::byte> bytes(size);
