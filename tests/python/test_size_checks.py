@@ -118,3 +118,32 @@ def test_what_tracing_asserts_is_checked() -> None:
         else:
             with pytest.raises(RuntimeError, match=r"Runtime assertion failed|rows do not fit"):
                 compiled(x, y)
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_an_index_that_no_shape_rule_looks_at(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.11's rule of select has no bounds, for fixed sizes neither."""
+    from torch._subclasses import fake_impls
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def without_bounds(mode: Any, operator: Any, self: Tensor, dim: int, index: int) -> Tensor:
+        sizes, strides = list(self.shape), list(self.stride())
+        offset = self.storage_offset() + index * strides[dim]
+        del sizes[dim], strides[dim]
+        return self.as_strided(sizes, strides, offset)
+
+    monkeypatch.setitem(fake_impls.op_implementations_dict, torch.ops.aten.select.int, without_bounds)
+    FakeTensorMode.cache_clear()
+    try:
+        compiled = torch.compile(lambda x: (x + 1).select(-1, index), backend="zefuse")
+        for columns in (64, 8, 2, 0):
+            x = torch.randn(1, columns)
+            if columns > 3:
+                torch.testing.assert_close(compiled(x), (x + 1).select(-1, index))
+            elif columns <= index:
+                with pytest.raises(
+                    IndexError, match=rf"index {index} out of range for tensor of size \[1, {columns}\]"
+                ):
+                    compiled(x)
+    finally:
+        FakeTensorMode.cache_clear()

@@ -184,11 +184,11 @@ def _behind(node: Any) -> torch.fx.Node:
 
 def _reach(view: torch.fx.Node) -> int:
     """How many bytes of a storage a view by as_strided reaches; 0 where symbols say."""
-    before = 2 if view.target is _aten.as_strided_scatter.default else 1
-    sizes, strides, *rest = view.args[before:]
-    value = view.args[0].meta["val"]  # type: ignore[union-attr]
+    args: Any = view.args
+    sizes, strides, *rest = args[2 if view.target is _aten.as_strided_scatter.default else 1 :]
+    value = args[0].meta["val"]
     start = rest[0] if rest and rest[0] is not None else value.storage_offset()
-    if not all(isinstance(number, int) for number in (start, *sizes, *strides)) or 0 in sizes:  # type: ignore[misc, operator]
+    if not all(isinstance(number, int) for number in (start, *sizes, *strides)) or 0 in sizes:
         return 0
     last = start + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
     return int(last + 1) * int(value.itemsize)
