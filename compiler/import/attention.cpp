@@ -166,8 +166,8 @@ Values emitByProducts(Op& op, Attention attention) {
   attention.value = repeatHeads(op, attention.value, heads);
   Value scores = scoresOf(op, attention);
   noteRefusal(build, scores, "attention without a kernel of its own");
-  // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
-  Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain, normalExp);
+  // Eager gives zeros where all scores of a query are -inf, by a mask or as a product.
+  Value weights = softmaxOver(build, scores, rank - 1, Softmax::safe, normalExp);
   weights = dropped(build, attention, weights);
   Value out = emitMatmul(op, build.convert(weights, elementOf(attention.value)), attention.value, {}, 1.0);
   if (op.numResults() == 1)

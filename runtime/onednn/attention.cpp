@@ -152,7 +152,7 @@ Status Attention::runBlock(const Place& place, float* scores) const {
     return {Code::internal, "p v"};
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < width; ++i)
-      out[row * place.out_row + i] /= sum_of_row[row];
+      out[row * place.out_row + i] /= divisorOf(sum_of_row[row]);
   return {};
 }
 

@@ -13,6 +13,15 @@ constexpr int64_t lanes = 16;  // accumulators, so that the order of additions i
 
 using Vector = VectorOf<lanes>::Float;
 
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+// Of a row in which no number is larger than -infinity.
+RowSum exponentialsOfNothing(float* row, int64_t count) {
+  const bool numbers = std::all_of(row, row + count, [](float x) { return x == x; });
+  std::fill_n(row, count, 0.f);
+  return {minus_infinity, numbers ? 0 : std::numeric_limits<float>::quiet_NaN()};
+}
+
 }  // namespace
 
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] RowSum exponentials(float* row, int64_t count) {
@@ -29,6 +38,8 @@ using Vector = VectorOf<lanes>::Float;
     maximum = most[lane] > maximum ? most[lane] : maximum;
   for (int64_t i = full; i < count; ++i)
     maximum = row[i] > maximum ? row[i] : maximum;
+  if (maximum == minus_infinity)
+    return exponentialsOfNothing(row, count);
 
   Vector sums = most * 0;
   for (int64_t lane = 0; lane < lanes; ++lane)
@@ -57,7 +68,7 @@ using Vector = VectorOf<lanes>::Float;
 
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void
 softmaxGradient(float* scores, float* gradient, int64_t count, float log_sum, float row_sum) {
-  if (log_sum == -std::numeric_limits<float>::infinity()) {
+  if (log_sum == minus_infinity) {
     std::fill_n(scores, count, 0.f);
     std::fill_n(gradient, count, 0.f);
     return;

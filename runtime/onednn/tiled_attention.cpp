@@ -33,7 +33,7 @@ struct Parts {
 };
 
 // Writes exp(scale * (row[i] - max)) as bf16 over the row, and zeros from `count` to `padded`; returns scale * max and
-// the sum. A NaN makes the sum NaN.
+// the sum. A NaN makes the sum NaN. Of nothing but -infinity all are zeros, as is the sum.
 ZEFUSE_TILES RowSum exponentialsAsBf16(float* row, int64_t count, int64_t padded, float scale) {
   const __m512 factor = _mm512_set1_ps(scale * log2_e);
   auto* narrow = reinterpret_cast<__bf16*>(row);
@@ -45,6 +45,11 @@ ZEFUSE_TILES RowSum exponentialsAsBf16(float* row, int64_t count, int64_t padded
     most = _mm512_max_ps(_mm512_mul_ps(_mm512_loadu_ps(row + i), factor), most);
   most = _mm512_mask_max_ps(most, rest, _mm512_mul_ps(_mm512_maskz_loadu_ps(rest, row + full), factor), most);
   const float largest = _mm512_reduce_max_ps(most);
+  if (largest == -std::numeric_limits<float>::infinity()) {
+    const bool numbers = std::none_of(row, row + count, [&](float x) { return std::isnan(x * scale); });
+    std::fill_n(narrow, padded, __bf16(0));
+    return {largest, numbers ? 0 : std::numeric_limits<float>::quiet_NaN()};
+  }
   const __m512 maximum = _mm512_set1_ps(largest);
 
   __m512 sums = _mm512_setzero_ps();
@@ -89,7 +94,7 @@ ZEFUSE_TILES void runBlock(const TiledAttention& a, const Parts& parts, const __
                               parts.keys, rows, parts.width, padded, parts.out, parts.width);
   releaseTiles();
   for (int64_t row = 0; row < count; ++row) {
-    const __m512 sum = _mm512_set1_ps(sums[row]);
+    const __m512 sum = _mm512_set1_ps(divisorOf(sums[row]));
     for (int64_t n = 0; n < a.width; n += 16) {
       const __mmask16 there = __mmask16((1u << std::min<int64_t>(16, a.width - n)) - 1);
       const __m512 x = _mm512_div_ps(_mm512_loadu_ps(parts.out + row * parts.width + n), sum);

@@ -40,16 +40,19 @@ struct Memory {
   float get(size_t place) const {
     return wide.empty() ? std::bit_cast<float>(uint32_t(narrow[place]) << 16) : wide[place];
   }
+  void set(size_t place, float value) {
+    if (wide.empty())
+      narrow[place] = bitsOfBf16(value);
+    else
+      wide[place] = value;
+  }
   void fill(std::mt19937& generator) {
     std::normal_distribution<float> normal;
     for (int64_t b = 0; b < desc.sizes[0]; ++b)
       for (int64_t h = 0; h < desc.sizes[1]; ++h)
         for (int64_t row = 0; row < desc.sizes[2]; ++row)
           for (int64_t i = 0; i < desc.sizes[3]; ++i)
-            if (const float value = normal(generator); wide.empty())
-              narrow[at(b, h, row, i)] = bitsOfBf16(value);
-            else
-              wide[at(b, h, row, i)] = value;
+            set(at(b, h, row, i), normal(generator));
   }
 };
 

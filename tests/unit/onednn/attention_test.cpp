@@ -90,5 +90,40 @@ TEST(Attention, KeepsNaN) {
   }
 }
 
+TEST(Attention, GivesZerosForARowOfMinusInfinity) {
+  for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16})
+    for (int64_t keys : {3, 40}) {
+      Memory query(dtype, {1, 1, 2, 4}), key(dtype, {1, 1, keys, 4}), value(dtype, {1, 1, keys, 4}),
+          out(dtype, {1, 1, 2, 4});
+      std::mt19937 generator(1);
+      value.fill(generator);
+      for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t row = 0; row < 2; ++row)
+          query.set(query.at(0, 0, row, i), row == 0 ? -INFINITY : 1);
+        for (int64_t row = 0; row < keys; ++row)
+          key.set(key.at(0, 0, row, i), 1);
+      }
+      const TensorDesc sums{plan::DType::f32, {1, 1, 2}, {2, 2, 1}};
+      for (bool nan : {false, true}) {
+        if (nan)
+          key.set(key.at(0, 0, keys - 1, 0), NAN);
+        auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, 1, false, sums});
+        ASSERT_TRUE(made.ok());
+        Scratch scratch((*made)->scratchBytes());
+        float log_sums[2];
+        const void* values[] = {value.data()};
+        void* results[] = {log_sums};
+        ASSERT_TRUE(
+            (*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, results}).ok());
+        for (int64_t i = 0; i < 4; ++i) {
+          const float nothing = out.get(out.at(0, 0, 0, i)), mean = out.get(out.at(0, 0, 1, i));
+          EXPECT_TRUE(nan ? std::isnan(nothing) : nothing == 0) << nothing;
+          EXPECT_TRUE(nan ? std::isnan(mean) : mean != 0) << mean;
+        }
+        EXPECT_TRUE(nan ? std::isnan(log_sums[0]) : log_sums[0] == -INFINITY) << log_sums[0];
+      }
+    }
+}
+
 }  // namespace
 }  // namespace zefuse::onednn
