@@ -55,19 +55,22 @@ template <int lanes> struct LstmGates {
 template <int lanes, bool keeps>
 [[gnu::always_inline]] inline void lstmFormula(LstmGates<lanes>& gates, Vector<lanes>& x, Vector<lanes>& hidden) {
   auto& [i, f, g, o] = gates;
-  // Times an infinity a sigmoid whose exponential is beyond f32 is NaN, as in eager: it is zero.
+  // A sigmoid whose exponential is beyond f32 is zero, as in eager: times an infinity that is NaN, and a sum with it
+  // keeps the other's sign.
   const Vector<lanes> none = Vector<lanes>{} - 88.73f, zero = {};
-  const Vector<lanes> before = f;
+  const auto shut_i = i < none, shut_f = f < none, shut_o = o < none;
   inverseExponential<lanes>(i);
   inverseExponential<lanes>(f);
   doubledExponential<lanes>(g);
   inverseExponential<lanes>(o);
-  f = before < none ? zero : 1.f / (1.f + f);
-  const Vector<lanes> below_i = 1.f + i, below_g = g + 2.f, factor = 1.f / (below_i * below_g);
+  f = shut_f ? zero : 1.f / (1.f + f);
+  const Vector<lanes> below_i = 1.f + i, below_g = g + 2.f;
+  const Vector<lanes> factor = shut_i ? zero : 1.f / (below_i * below_g);
   x = f * x + g * factor;
   hidden = x;
   doubledExponential<lanes>(hidden);
-  const Vector<lanes> below_hidden = hidden + 2.f, factor_of_o = 1.f / (below_hidden * (1.f + o));
+  const Vector<lanes> below_hidden = hidden + 2.f;
+  const Vector<lanes> factor_of_o = shut_o ? zero : 1.f / (below_hidden * (1.f + o));
   hidden = hidden * factor_of_o;
   if constexpr (keeps) {
     i = below_g * factor;

@@ -124,6 +124,21 @@ def test_a_gate_that_is_shut_is_zero(kind: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2, equal_nan=True)
 
 
+def test_what_a_shut_gate_lets_through_has_no_sign() -> None:
+    """A shut input gate times a candidate of -1 is -0; beside the zero state that is 0. So is what a shut output gate gives."""
+    layer, x = nn.LSTM(4, 20), torch.randn(3, 6, 4)
+    layer.bias_ih_l0.data = torch.tensor([-torch.inf, torch.inf, -torch.inf, -torch.inf]).repeat_interleave(20)
+    with torch.no_grad():
+        for training in (False, True):
+            layer.train(training)
+            (output, (_, cell)), (expected, _) = torch.compile(layer, backend="zefuse")(x), layer(x)
+            assert not expected.any()
+            assert not output.any()
+            assert not cell.any()
+            assert not output.signbit().any()
+            assert not cell.signbit().any()
+
+
 def test_one_row_of_input_for_all_states_is_torchs_own() -> None:
     """The operator takes as many rows of both."""
     layer, x, state = nn.RNN(4, 5), torch.randn(3, 1, 4), torch.randn(1, 6, 5)
