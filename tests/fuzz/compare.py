@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,6 +167,7 @@ def _beyond_spread(theirs: Tensor, ours: Tensor, wrong: Tensor, runs: list[Tenso
     """Which elements differ by more than the disturbed runs do, and by how much they may."""
     one, other = _wide(theirs), _wide(ours)
     allowed = torch.zeros(one.shape, dtype=torch.float64)
+    turned = torch.zeros(one.shape, dtype=torch.bool)  # a zero whose sign a run changes
     relative, absolute = TOLERANCE.get(theirs.dtype, (0.0, 0.0))
     for run in runs:
         parts = _parts(run)
@@ -174,6 +176,8 @@ def _beyond_spread(theirs: Tensor, ours: Tensor, wrong: Tensor, runs: list[Tenso
         disturbed = parts[part]
         if disturbed.is_floating_point() != theirs.is_floating_point():
             continue
+        if theirs.is_floating_point():
+            turned |= (disturbed == 0) & (theirs == 0) & (disturbed.signbit() != theirs.signbit())
         change = (_wide(disturbed.resolve_neg().resolve_conj()) - one).abs()
         # NaN or infinity in one run and not in the other: nothing is known of this element.
         change = torch.where(
@@ -184,7 +188,7 @@ def _beyond_spread(theirs: Tensor, ours: Tensor, wrong: Tensor, runs: list[Tenso
     gap = torch.where(ours.isfinite() & theirs.isfinite(), gap, torch.where(_same(one, other), 0.0, torch.inf))
     limit = FACTOR * allowed + 8 * (relative * torch.nan_to_num(one.abs(), 0, 0, 0) + absolute)
     # Two zeros of unlike sign are wrong where no disturbance moves them.
-    zeros = (one == 0) & (other == 0) & (allowed == 0)
+    zeros = (one == 0) & (other == 0) & (allowed == 0) & ~turned
     wrong = wrong & (~(gap <= limit) | zeros) & ~allowed.isinf()
     if theirs.dtype in (torch.float16, torch.bfloat16):  # the last bit of what is finite here and overflows there
         wrong &= ~((one.abs() > 5e4) & (other.abs() > 5e4) & (theirs.dtype == torch.float16))
@@ -219,7 +223,9 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
         return 1 + (relative * noise).to(real)
 
     def wrap(result: Any, arguments: list[Any], name: str) -> Any:
-        if not isinstance(result, Tensor) or result.is_nested or result._base is not None:
+        if isinstance(result, Tensor) and result.is_nested:
+            return _jagged_off(result, arguments, off)
+        if not isinstance(result, Tensor) or result._base is not None:
             return result
         if not (result.is_floating_point() or result.is_complex()):
             return result
@@ -236,6 +242,16 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
 
     torch.manual_seed(seed)
     return eager(program, wrap, change)
+
+
+def _jagged_off(result: Tensor, arguments: list[Any], off: Callable[[Tensor], Tensor]) -> Tensor:
+    """In place: its values are of no step before."""
+    values = _parts(result)[0]
+    before = {_parts(each)[0].untyped_storage().data_ptr() for each in arguments if isinstance(each, Tensor)}
+    if values.is_floating_point() and 0 not in values.stride() and values.untyped_storage().data_ptr() not in before:
+        with torch.no_grad():
+            values.copy_(values * off(values))
+    return result
 
 
 def _scaled(result: Tensor, factor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -180,6 +180,97 @@ def _channels_last(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return torch.empty_like(result).copy_(other)
 
 
+def _one_by_one(of: Callable[..., Any]) -> Callable[..., Any]:
+    """An activation whose derivative at NaN is one thing in eager's vectors and another in the elements after the last whole one: of an
+    input with gaps all are computed as those."""
+
+    def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if type(input) is not Tensor or input.is_nested:
+            return of(input, *args, **kwargs)
+        result = of(torch.stack([input, input], -1)[..., 0], *args, **kwargs)
+        return torch.empty_like(result, memory_format=torch.contiguous_format).copy_(result)
+
+    return way
+
+
+def _from_the_last(of: Callable[..., Any]) -> Callable[..., Any]:
+    """A product whose sums begin at the other end: where a product of two numbers is beyond the type's range, a fused multiply-add keeps
+    it in a sum that is infinite already and makes it infinite in a sum that becomes so later."""
+
+    def way(one: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        if of is torch.einsum:
+            equation, operands = one, [other, *args]
+            terms, _, kept = equation.replace(" ", "").partition("->")
+            letters = terms.split(",")
+            turned = [
+                operand.flip([at for at, letter in enumerate(term) if letter not in kept])
+                for term, operand in zip(letters, operands, strict=True)
+            ]
+            return of(equation, *turned)
+        first, second = (other, one) if of is Tensor.__rmatmul__ else (one, other)
+        if not first.dim() or not second.dim():
+            return of(one, other, *args, **kwargs)
+        first = first.flip(-1)
+        second = second.flip(-1 if of is F.linear or second.dim() == 1 else -2)
+        return torch.matmul(first, second) if of is Tensor.__rmatmul__ else of(first, second, *args, **kwargs)
+
+    return way
+
+
+def _from_zero(of: Callable[..., Any]) -> Callable[..., Any]:
+    """Sums of products, and those of their gradients, that begin with a zero, which is positive: -0 comes of those alone that begin with
+    a product."""
+
+    def begun(value: Tensor) -> Tensor:
+        if type(value) is not Tensor or not value.requires_grad:
+            return value
+        value = value.view_as(value)
+        value.register_hook(lambda gradient: gradient + 0.0)
+        return value
+
+    def way(*args: Any, **kwargs: Any) -> Any:
+        result = of(*tree_map_only(Tensor, begun, args), **kwargs)
+        return result + 0.0 if type(result) is Tensor and result.is_floating_point() else result
+
+    return way
+
+
+class _RowsOfAttention(torch.autograd.Function):
+    """The derivative of scores is a difference of two sums over the values' columns, which are equal with one key. Eager's kernel takes one
+    as a product of matrices and the other as a sum of products, and what is left may be a last bit of them. Here the first is exact."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, value: Tensor) -> Tensor:
+        weights = torch.ops.aten._safe_softmax(scores, -1)
+        out = weights @ value
+        ctx.save_for_backward(weights, value, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (gradient,) = gradients
+        weights, value, out = ctx.saved_tensors
+        of_weights = (gradient.double() @ value.mT.double()).to(gradient.dtype)
+        return weights * (of_weights - (gradient * out).sum(-1, keepdim=True)), weights.mT @ gradient
+
+
+def _attention_by_rows(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    if dropout_p:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    if enable_gqa:
+        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None:
+        boolean = attn_mask.dtype is torch.bool
+        scores = scores.masked_fill(~attn_mask, -torch.inf) if boolean else scores + attn_mask
+    return cast("Tensor", _RowsOfAttention.apply(scores, value))
+
+
 def _ordered(reverse: bool) -> dict[Any, Callable[..., Any]]:
     ways = {torch.sort: _in_order(torch.sort, reverse), torch.msort: _in_order(torch.msort, reverse)}
     ways |= {torch.topk: _first_in_order(reverse)}
@@ -190,6 +281,9 @@ _HARD = (F.hardtanh, F.relu6)
 _RECURRENT = (torch.gru, torch.lstm, torch.rnn_tanh)
 _PRODUCTS = (torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, F.linear)
 _PRODUCTS += (Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.mm, Tensor.bmm)
+_SUMS_OF_TWO = tuple(of for of in _PRODUCTS if of not in (torch.addmm, torch.baddbmm))
+_SUMS_FROM_ZERO = (*_PRODUCTS, F.conv1d, F.conv2d, F.conv_transpose1d, F.conv_transpose2d, torch.conv1d, torch.conv2d)
+_ACTIVATIONS = (F.elu, F.selu, F.celu, F.hardtanh, F.relu6, F.hardswish)
 _NORMS = (F.layer_norm, F.group_norm, F.instance_norm, F.batch_norm, F.rms_norm)
 # By the text of the steps for which each is worth running: an expression.
 OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
@@ -202,6 +296,10 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"linspace\(", lambda: _Mode({torch.linspace: _linspace})),
     (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=True) for of in _HARD})),
     (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=False) for of in _HARD})),
+    (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _from_the_last(of) for of in _SUMS_OF_TWO})),
+    (r" @ |matmul\(|mm\(|linear\(|einsum\(|F\.conv", lambda: _Mode({of: _from_zero(of) for of in _SUMS_FROM_ZERO})),
+    (r"scaled_dot_product", lambda: _Mode({F.scaled_dot_product_attention: _attention_by_rows})),
+    (r"\b(elu|selu|celu|hardtanh|relu6|hardswish)\(", lambda: _Mode({of: _one_by_one(of) for of in _ACTIVATIONS})),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_what_a_program_does_not_determine_is_no_finding() -> None:
     expected, ours = eager(program), eager(program)
     ours[0].outputs[0].values()[0, 0] = 0.98095703125
     assert differences(program, expected, ours) == []
-    ours[0].outputs[0].values()[0, 0] = 0.99
+    ours[0].outputs[0].values()[0, 0] = 1.1
     assert [each.kind for each in differences(program, expected, ours)] == ["value"]
     # inf + -inf of products, which in double precision are numbers.
     matrix = "torch.tensor([[1e30, -torch.inf]])"
@@ -272,6 +273,22 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         (1, 0),
         False,
     ),
+    "infinity and a product beyond the type's range, in the order in which they are added": (
+        ["torch.tensor([[0.5, 0, 1, 1e30, 0], [-1, 6e4, -torch.inf, 1e30, 0], [1, 2, 3, 4, 0]]).repeat(1, 3, 1)"],
+        ["torch.bmm({0}, {0}.mT)"],
+        (0, 0, 1),
+        math.nan,
+        (0, 2, 2),
+        7.0,
+    ),
+    "the sign of a sum that begins with a product": (
+        ["torch.tensor([[[0.0, 0.0, 2.0]]])"],
+        ["F.conv1d({0}, torch.full((2, 1, 1), -1.5))"],
+        (0, 0, 1),
+        0.0,
+        (0, 0, 2),
+        3.0,
+    ),
     "a subnormal number of bf16 times infinity": (
         ["torch.tensor([[torch.inf, 1.0], [1.0, 2.0]]).to(torch.bfloat16)"],
         ["{0} @ torch.tensor([[1e-40], [1.0]]).to(torch.bfloat16)", "{0} > 1.5"],
@@ -336,6 +353,64 @@ def test_the_gradient_of_a_hard_bound_at_nan_is_undetermined(operator: str, elem
     assert differences(program, expected, ours) == []
     gradient[2] = 0.0
     assert [each.kind for each in differences(program, expected, ours)] == ["gradient value"]
+
+
+# A program of one input, an element of its gradient and what another way gives there; one that is determined.
+GRADIENTS: dict[str, tuple[str, str, tuple[int, ...], Callable[[torch.Tensor], float], tuple[int, ...]]] = {
+    "an activation's at NaN, in a vector": (
+        "torch.tensor([torch.nan] + [1.0] * 63)",
+        "F.celu({0}, 0.7)",
+        (0,),
+        lambda gradient: 0.5 + float(torch.rand(64, generator=torch.Generator().manual_seed(1))[0]),
+        (1,),
+    ),
+    "attention's with one key, where the columns are large": (
+        "torch.tensor([[-1.0, 1e-30, 1.0, 6e4], [1.0, 2.0, 3.0, 4.0]])[:, None, None]",
+        "F.scaled_dot_product_attention({0}, {0}, {0})",
+        (0, 0, 0, 3),
+        lambda gradient: float(gradient[0, 0, 0, 3]) + 500,
+        (1, 0, 0, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_that_other_ways_give_are_undetermined(name: str) -> None:
+    input, step, index, other, determined = GRADIENTS[name]
+    inputs = [Input("x0", f"{input}.requires_grad_()")]
+    program = Program("train", [{}], inputs, [Step("v0", step, ["x0"])], ["v0"])
+    expected, ours = eager(program), eager(program)
+    gradient = ours[0].gradients[0]
+    assert gradient is not None
+    gradient[index] = other(gradient)
+    assert differences(program, expected, ours) == []
+    gradient[determined] += 0.1
+    assert [each.kind for each in differences(program, expected, ours)] == ["gradient value"]
+
+
+def test_a_sum_that_begins_with_zero_has_no_sign() -> None:
+    program = Program(
+        COLUMNS[0].name,
+        [{}],
+        [Input("x0", "torch.zeros(1, 1, 3)")],
+        [Step("v0", "F.conv_transpose1d({0}, torch.full((1, 1, 1), 1.5))", ["x0"])],
+        ["v0"],
+    )
+    expected, ours = eager(program), eager(program)
+    assert not expected[0].outputs[0].signbit().any()
+    ours[0].outputs[0].neg_()
+    assert [each.kind for each in differences(program, expected, ours)] == ["value"]
+
+
+def test_last_bits_of_jagged_steps_are_undetermined() -> None:
+    """The steps' own, which those of the input do not change."""
+    rows = "torch.nested.nested_tensor([torch.zeros(2, 1), torch.zeros(1, 1)], layout=torch.jagged)"
+    steps = [Step("v0", "torch.exp({0})", ["x0"]), Step("v1", "{0}.to(torch.float64)", ["v0"])]
+    program = Program("jagged", [{}], [Input("x0", rows)], steps, ["v1"])
+    expected, ours = eager(program), eager(program)
+    for wrong, kinds in ((1e-7, []), (1e-5, ["value"])):
+        ours[0].outputs[0].values().copy_(expected[0].outputs[0].values() + wrong)
+        assert [each.kind for each in differences(program, expected, ours)] == kinds
 
 
 def test_what_eager_adds_twice_to_a_plain_tensor_is_undetermined() -> None:
