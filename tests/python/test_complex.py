@@ -55,6 +55,14 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda a: (lambda v: (v, v.conj(), v.mH, v.conj().conj()[1:], v.mH.split(2)[1]))(a * 2),
         [number(3, 4)],
     ),
+    "imaginary parts of a conjugate beside it": (
+        lambda a: (lambda v: (v, v.conj().imag, v.conj()[1:].imag.t(), v.mH.imag.split(2)[1], v.conj().imag * 2))(a * 2),
+        [number(3, 4)],
+    ),
+    "imaginary parts of an input's conjugate": (
+        lambda a: (a.conj().imag, a.mH.imag[1:], a.conj().imag * 2, a * 2),
+        [number(3, 4)],
+    ),
     "exponential": (lambda x: torch.exp(1j * x), [real(3, 8)]),
     "polar": (lambda a, b: torch.polar(a, b) * 2, [real(3, 4).abs(), real(3, 4)]),
     "complex": (lambda a, b: torch.complex(a, b + 1) * 1j, [real(3, 4), real(3, 4)]),
@@ -136,6 +144,7 @@ def _agree(function: Callable[..., Any], inputs: list[torch.Tensor], grad: bool,
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
         assert [each.stride() for each in tree_leaves(actual)] == [each.stride() for each in tree_leaves(expected)]
         assert _shared(ours, actual) == _shared(theirs, expected)
+        assert [each.is_neg() for each in tree_leaves(actual)] == [each.is_neg() for each in tree_leaves(expected)]
         if grad:
             for results in (actual, expected):
                 leaves = [each for each in tree_leaves(results) if each.requires_grad]

@@ -5,7 +5,8 @@ real and its imaginary part, two tensors that fuse as any others do (``complex_r
 tensors made of the pairs, and runs in eager between compiled parts (``parts.py``).
 
 Values that are views of one another stay so: a view of what is kept as a pair is a view of the pair. What eager conjugates only when it
-is read is returned as that, and shares memory with what it is the conjugate of.
+is read is returned as that, and shares memory with what it is the conjugate of. So is the imaginary part of that, which eager negates
+only when it is read.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Pairs(NamedTuple):
     taken: list[int]  # its inputs that are pairs
     given: list[int]  # its outputs that are
     conjugated: list[int]  # those of them that eager conjugates only when they are read
+    negated: list[int]  # its real outputs that eager negates only when they are read
 
 
 class ComplexEnds:
@@ -55,6 +57,7 @@ class ComplexEnds:
         self._taken = tuple(pairs.taken)
         self._given = tuple(pairs.given)
         self._conjugated = tuple(pairs.conjugated)
+        self._negated = tuple(pairs.negated)
         for name in (
             "report",
             "counters",
@@ -75,6 +78,8 @@ class ComplexEnds:
             results[at] = _whole(results[at])
         for at in self._conjugated:
             torch._C._set_conj(results[at], True)
+        for at in self._negated:
+            torch._C._set_neg(results[at], True)
         return results
 
 
@@ -128,6 +133,7 @@ class _Rewriting:
         self._gm = gm
         self._graph = Graph()
         self._values: dict[Node, Node | Complex] = {}
+        self._positive: dict[Node, Node] = {}  # of what eager negates only when it is read, what lies in memory
         self._origin: Node  # the node that is being rewritten
         self._mode = mode
         # Memory that callers get to see: what shares it with a result stays where that is.
@@ -146,7 +152,8 @@ class _Rewriting:
         taken = [at for at, node in enumerate(inputs) if _is_complex(node.meta.get("val"))]
         given = [at for at, out in enumerate(outputs) if isinstance(out, Node) and _is_complex(out.meta.get("val"))]
         conjugated = [at for at in given if self._is_stored(outputs[at])]
-        return Pairs(GraphModule(self._gm, self._graph), taken, given, conjugated)
+        negated = [at for at, out in enumerate(outputs) if isinstance(out, Node) and out in self._positive]
+        return Pairs(GraphModule(self._gm, self._graph), taken, given, conjugated, negated)
 
     def _is_stored(self, node: Node) -> bool:
         value = self._values[node]
@@ -175,6 +182,8 @@ class _Rewriting:
         if not _has_complex(value) and not any(
             isinstance(self._values[each], Complex) for each in node.all_input_nodes
         ):
+            if (negative := self._of_negative(node)) is not None:
+                return negative
             part = self._part_of_one(node)
             return self._copied(node) if part is None else part
         try:
@@ -187,6 +196,24 @@ class _Rewriting:
         except NoRule:
             pass  # what it made by then is dead code
         return self._outside(node)
+
+    def _of_negative(self, node: Node) -> Node | None:
+        """``z.conj().imag`` is a view of ``z``, and so is each view of that; what reads it computes with what it is then."""
+        source = node.args[0] if node.args else None
+        held = self._values.get(source) if isinstance(source, Node) else None
+        if not isinstance(held, Node):
+            return None
+        below = self._positive.get(source)  # type: ignore[arg-type]
+        if node.target is _aten._neg_view.default:
+            if below is not None:
+                return below
+            made = held
+        elif below is not None and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
+            made = self.call(node.target, below, *self._arguments(node.args[1:]), **self._arguments(node.kwargs))
+        else:
+            return None
+        self._positive[node] = made
+        return self.call(_aten.neg.default, made) if isinstance(node.meta["val"], torch.Tensor) else made
 
     def _arguments(self, arguments: Any) -> Any:
         return map_arg(arguments, lambda argument: self._values[argument])
@@ -320,6 +347,8 @@ class _Rewriting:
 
     def _output(self, node: Node) -> None:
         def result(each: Node) -> Node:
+            if each in self._positive:
+                return self._positive[each]
             value = self._values[each]
             if not isinstance(value, Complex):
                 return value
