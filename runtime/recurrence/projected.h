@@ -74,11 +74,4 @@ template <int lanes, int rows> [[gnu::always_inline]] inline void runProjected(c
   }
 }
 
-template <int lanes, int rows> [[gnu::always_inline]] inline void runAny(const Sequence& s, const Share& share) {
-  if (s.projected)
-    runProjected<lanes, rows>(s, share);
-  else
-    runSteps<lanes, rows>(s, share);
-}
-
 }  // namespace zefuse::recurrence

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/recurrence/gradient_tiles.h"
+#include "runtime/recurrence/layer_registers.h"
 #include "runtime/recurrence/layer_tiles.h"
 #include "runtime/recurrence/projected.h"
 #include "runtime/recurrence/steps.h"
@@ -34,6 +35,15 @@ Packing packingOf(RecurrentCell cell, bool gradient, Matrix matrix) {
 
 Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden) {
   return packingOf(cell, gradient, {gates, gates * hidden, hidden});
+}
+
+template <int lanes, int rows> [[gnu::always_inline]] inline void runAny(const Sequence& s, const Share& share) {
+  if (s.projected)
+    runProjected<lanes, rows>(s, share);
+  else if (s.input.data)
+    runLayer<lanes, rows>(s, share);
+  else
+    runSteps<lanes, rows>(s, share);
 }
 
 [[gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)]] void runV4(const Sequence& sequence,

@@ -34,18 +34,18 @@ template <int lanes> [[gnu::always_inline]] inline void store(float* to, const V
     to[lane] = x[lane];
 }
 
-// product [rows, vectors, lanes] += left @ some of a block of the packed weight, [depth, vectors, lanes]; `first`: =
-// instead of +=. `ahead`: fetches what the next call reads, behind it in memory.
+// product [rows, vectors, lanes] = initial + left @ some of a block of the packed weight, [depth, vectors, lanes].
+// initial: as product, but with rows `initial_row` apart. `ahead`: fetches what the next call reads, behind it in
+// memory.
 template <int lanes, int rows, int vectors, bool ahead>
-[[gnu::always_inline]] inline void multiply(float* product, const float* left, int64_t stride, const float* packed,
-                                            int64_t depth, bool first) {
+[[gnu::always_inline]] inline void multiply(float* product, const float* initial, int64_t initial_row,
+                                            const float* left, int64_t stride, const float* packed, int64_t depth) {
   Vector<lanes> sums[rows][vectors];
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
     for (int v = 0; v < vectors; ++v)
-      sums[r][v] =
-          first ? Vector<lanes>{} : *reinterpret_cast<const Vector<lanes>*>(product + (r * vectors + v) * lanes);
+      sums[r][v] = *reinterpret_cast<const Vector<lanes>*>(initial + r * initial_row + v * lanes);
   for (int64_t k = 0; k < depth; ++k, packed += vectors * lanes) {
     float x[rows];
 #pragma clang loop unroll(full)
@@ -53,6 +53,9 @@ template <int lanes, int rows, int vectors, bool ahead>
       x[r] = left[r * stride + k];
 #pragma clang loop unroll(full)
     for (int v = 0; v < vectors; ++v) {
+      // One vector of the weight at a time: the compiler would load all first, for which it has not the registers, and
+      // then move and spill sums in each turn.
+      asm volatile("" ::: "memory");
       const Vector<lanes> right = *reinterpret_cast<const Vector<lanes>*>(packed + v * lanes);
       if constexpr (ahead)
         if (v * lanes % 16 == 0)  // a line of the cache
@@ -426,26 +429,29 @@ template <int lanes, int vectors>
 }
 
 template <int lanes, int rows, int vectors>
-[[gnu::always_inline]] inline void multiplyOf(int64_t wanted, bool ahead, float* product, const float* left,
-                                              int64_t stride, const float* packed, int64_t depth, bool first) {
+[[gnu::always_inline]] inline void multiplyOf(int64_t wanted, bool ahead, float* product, const float* initial,
+                                              int64_t initial_row, const float* left, int64_t stride,
+                                              const float* packed, int64_t depth) {
   if constexpr (rows > 1) {
     if (wanted < rows)
-      return multiplyOf<lanes, rows - 1, vectors>(wanted, ahead, product, left, stride, packed, depth, first);
+      return multiplyOf<lanes, rows - 1, vectors>(wanted, ahead, product, initial, initial_row, left, stride, packed,
+                                                  depth);
   }
   if (ahead)
-    multiply<lanes, rows, vectors, true>(product, left, stride, packed, depth, first);
+    multiply<lanes, rows, vectors, true>(product, initial, initial_row, left, stride, packed, depth);
   else
-    multiply<lanes, rows, vectors, false>(product, left, stride, packed, depth, first);
+    multiply<lanes, rows, vectors, false>(product, initial, initial_row, left, stride, packed, depth);
 }
 
 // product = `count` rows of left @ a block of the packed weight, by pieces of the weight that the nearest cache holds
 // for all tiles of rows: a weight that no near cache holds is read once a step, not once a tile. `formula`: of what the
-// cell's formula of these rows, from `begin` on, will read, some is fetched meanwhile. `adds`: += instead of =.
+// cell's formula of these rows, from `begin` on, will read, some is fetched meanwhile.
 template <int lanes, int rows, int vectors, bool formula>
 [[gnu::always_inline]] inline void multiplyRows(const Sequence& s, int64_t t, int64_t begin, int64_t count,
                                                 int64_t block, const float* left, int64_t stride, const float* packed,
-                                                int64_t depth, float* product, bool adds = false) {
+                                                int64_t depth, float* product) {
   constexpr int64_t piece = 64;
+  alignas(64) static constexpr float zeros[vectors * lanes] = {};
   // Tiles as equal as can be: one of few rows waits for the weight.
   const int64_t tiles = (count + rows - 1) / rows, pieces = (depth + piece - 1) / piece;
   for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * lanes)
@@ -453,9 +459,10 @@ template <int lanes, int rows, int vectors, bool formula>
       const int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
       if constexpr (formula)
         fetchAhead<lanes, vectors>(s, t, begin + from, begin + to, block, k / piece, pieces);
-      multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, product + from * vectors * lanes,
-                                       left + from * stride + k, stride, packed, std::min(piece, depth - k),
-                                       k == 0 && !adds);
+      float* sums = product + from * vectors * lanes;
+      multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, sums, k == 0 ? zeros : sums,
+                                       k == 0 ? 0 : vectors * lanes, left + from * stride + k, stride, packed,
+                                       std::min(piece, depth - k));
     }
 }
 
@@ -470,11 +477,7 @@ template <int lanes, int rows, int vectors>
   const int64_t stride = s.gradient ? gradients.row : begins ? s.operands[3].row : s.results[0].row;
   const int64_t depth = s.gradient ? s.gates * s.hidden : s.outputs;
   const float* packed = s.packed + block * depth * vectors * lanes;
-  if (s.input.data)
-    multiplyRows<lanes, rows, vectors, false>(s, t, begin, end - begin, block, s.input.at(t, begin), s.input.row,
-                                              s.packed_input + block * s.inputs * vectors * lanes, s.inputs, product);
-  multiplyRows<lanes, rows, vectors, true>(s, t, begin, end - begin, block, left, stride, packed, depth, product,
-                                           s.input.data != nullptr);
+  multiplyRows<lanes, rows, vectors, true>(s, t, begin, end - begin, block, left, stride, packed, depth, product);
   for (int64_t b = begin; b < end; b += 2)
     tileOf<lanes, 2>(s, t, b, block, end - b, product + (b - begin) * vectors * lanes);
 }
