@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,7 +173,7 @@ def test_steps_are_one_call_however_many() -> None:
 def test_an_lstm_of_many_rows_is_one_call(
     layers: int, bidirectional: bool, batch_first: bool, bias: bool, dtype: torch.dtype
 ) -> None:
-    """With the products of its input, unless somebody wants derivatives of f32; no farther from f64 than eager."""
+    """With the products of its input; no farther from f64 than eager."""
     torch.manual_seed(0)
     layer = nn.LSTM(19, 40, layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
     rows, directions = 21, 2 if bidirectional else 1
@@ -188,7 +189,29 @@ def test_an_lstm_of_many_rows_is_one_call(
         assert (mine.dtype, mine.stride()) == (theirs.dtype, theirs.stride())
         assert (mine - each).abs().max() <= 1.5 * (theirs - each).abs().max() + 1e-7
     differentiated = [call["kind"] for call in zefuse.explain(layer, x, states).calls]
-    assert differentiated.count("lstm layer" if dtype == torch.bfloat16 else "lstm steps") == layers * directions
+    assert differentiated.count("lstm layer") == layers * directions
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "both directions"])
+def test_gradients_of_an_lstm_of_many_rows_are_as_near_to_f64(reverse: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(19, 40, bidirectional=reverse), torch.randn(7, 27, 19)
+    assert {call["kind"] for call in zefuse.explain(layer, x).calls} >= {"lstm layer"}
+    exact = copy.deepcopy(layer).double()
+
+    def gradients(run: Callable[..., Any], of: nn.Module, dtype: torch.dtype) -> list[torch.Tensor]:
+        of.zero_grad()
+        each = x.to(dtype).requires_grad_()
+        output, (hidden, cell) = run(each)
+        (output.square().sum() + hidden.sum() + 2 * cell.sum()).backward()
+        assert each.grad is not None
+        return [each.grad, *(p.grad.clone() for p in of.parameters() if p.grad is not None)]
+
+    wanted = gradients(exact, exact, torch.float64)
+    eager = gradients(layer, layer, torch.float32)
+    ours = gradients(torch.compile(layer, backend="zefuse"), layer, torch.float32)
+    for mine, theirs, right in zip(ours, eager, wanted, strict=True):
+        assert (mine - right).abs().max() <= 2 * (theirs - right).abs().max() + 1e-6 * right.abs().max()
 
 
 def test_an_lstm_of_many_rows_sees_weights_that_changed() -> None:

@@ -269,7 +269,7 @@ def _direction(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``x``: [steps, batch, features], with ``batch_first`` [batch, steps, features], or of a packed sequence [rows, features].
     Output [steps, batch, hidden] or [rows, hidden], last hidden state and cell [batch, hidden]."""
-    if kind == "lstm" and batch_sizes is None and not splits and _is_one_call(x, hidden, cell, weights):
+    if kind == "lstm" and batch_sizes is None and not splits and _is_one_call(x, hidden, weights):
         return _whole_lstm(x, hidden, cell, weights, reverse, batch_first)
     of_hidden = _of_steps(weights[1])
     biases, projection = [each.float() for each in weights[2:4]], None
@@ -311,20 +311,17 @@ _FEWEST_ROWS = 8
 _CACHED_WEIGHTS = 1 << 20
 
 
-def _is_one_call(x: Tensor, hidden: Tensor, cell: Tensor | None, weights: Sequence[Tensor]) -> bool:
-    """Whether an LSTM multiplies its input step by step, so that the products never go to memory: where it is quicker, and of f32 if
-    nobody wants derivatives. Weights that no near cache holds are read at each step: in bf16 that takes as long as the gates of
-    a 64th as many rows as a row of the input's weight has bytes; in f32 the product over all steps is the quicker one by then."""
+def _is_one_call(x: Tensor, hidden: Tensor, weights: Sequence[Tensor]) -> bool:
+    """Whether an LSTM multiplies its input step by step, so that the products never go to memory: where it is quicker. Weights that
+    no near cache holds are read at each step: that takes as long as the gates of a 64th as many rows as a row of the input's weight
+    has bytes."""
     rows = hidden.shape[0]
     if len(weights) % 2 or not isinstance(rows, int) or x.dtype not in (torch.float32, torch.bfloat16):
         return False
     if any(each.dtype != x.dtype for each in weights):
         return False
-    trains = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, hidden, cell, *weights))
-    if trains and x.dtype == torch.float32:
-        return False
     cached = sum(each.numel() for each in weights[:2]) * x.itemsize <= _CACHED_WEIGHTS
-    pays = x.dtype == torch.bfloat16 and 64 * rows >= weights[0].shape[1] * x.itemsize
+    pays = 64 * rows >= weights[0].shape[1] * x.itemsize
     return rows >= _FEWEST_ROWS and (cached or pays)
 
 
