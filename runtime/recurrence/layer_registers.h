@@ -1,7 +1,7 @@
 // The loops over the steps of an LSTM of f32 whose input is multiplied with it. A block of units of up to 24 rows goes
 // through the products with the input and with the state by pieces of the weights that the nearest cache holds, the
 // sums of some rows at a time in registers; the formula then reads them from that cache. It is simpler than that of
-// steps.h, since there are no gates, no packed sequences and no projection: at 64 units it takes half the time.
+// steps.h, since there are no gates, no packed sequences and no projection.
 #pragma once
 
 #include "runtime/recurrence/steps.h"
