@@ -253,10 +253,35 @@ private:
     return stridedLayout(channelsLastStrides(sizes, context_), nullptr, num_symbols_, context_);
   }
 
+  /// How a channels-last image lies of which the kernel sees what is computed in this shape (channels in groups: a
+  /// group norm); else null.
+  AffineMap followingViewedInput(KernelOp kernel, RankedTensorType type) {
+    for (Value input : kernel.getInputs()) {
+      auto read = cast<RankedTensorType>(input.getType());
+      AffineMap layout = layout_.at(input);
+      if (read.getRank() < 3 || read.getRank() > 5 || layout != channelsLastLayout(shapeOf(read)) ||
+          layout == contiguousLayout(read, num_symbols_))
+        continue;
+      for (ViewOp view : kernel.getBody().getOps<ViewOp>()) {
+        if (!sameShape(view.getType(), type) || !sameShape(cast<RankedTensorType>(view.getSource().getType()), read))
+          continue;
+        AffineExpr element = layout.getResult(0).replaceDims(view.getMap().getResults());
+        auto strided = asStrided(AffineMap::get(unsigned(type.getRank()), num_symbols_, element), shapeOf(type));
+        if (strided && isDense(strided->strides, shapeOf(type)))
+          return stridedLayout(strided->strides, nullptr, num_symbols_, context_);
+      }
+    }
+    return {};
+  }
+
   /// Channels last if `value`'s kernel reads a channels-last image at least as large as any other; else null.
   AffineMap followingInputs(Value value, RankedTensorType type) {
     auto kernel = value.getDefiningOp<KernelOp>();
-    if (!kernel || type.getRank() < 3 || type.getRank() > 5)
+    if (!kernel || type.getRank() < 3)
+      return {};
+    if (AffineMap layout = followingViewedInput(kernel, type))
+      return layout;
+    if (type.getRank() > 5)
       return {};
     bool found = false;
     for (Value input : kernel.getInputs()) {

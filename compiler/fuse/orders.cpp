@@ -149,8 +149,12 @@ SmallVector<Value> walkedTogether(KernelOp kernel) {
       llvm::max_element(values, [](Value a, Value b) { return estimatedElements(a) < estimatedElements(b); });
   if (largest == values.end())
     return {};
-  const int64_t rank = rankOf(*largest);
-  llvm::erase_if(values, [&](Value value) { return rankOf(value) != rank; });
+  // Of a reshape the dimensions are others: as many elements in another shape.
+  const RankedTensorType whole = typeOf(*largest);
+  llvm::erase_if(values, [&](Value value) {
+    return rankOf(value) != whole.getRank() ||
+           (!sameShape(typeOf(value), whole) && sameValue(numElements(typeOf(value)), numElements(whole)));
+  });
   return values;
 }
 

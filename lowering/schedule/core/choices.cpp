@@ -38,6 +38,10 @@ struct Words {
   std::string operator()(const choice::TransposedLoad& tiles) const {
     return std::string("tiled for a transposed load") + (tiles.lanes_collide ? ", whose lanes share a cache set" : "");
   }
+  std::string operator()(const choice::Interleaved& interleaved) const {
+    return text(interleaved.rows) + (interleaved.rows == 1 ? " row" : " rows") + " at a time, of " +
+           text(interleaved.piece) + " neighbours in each place";
+  }
   std::string operator()(const choice::Strips& strips) const { return text(strips.vectors) + " vectors at a time"; }
   std::string operator()(const choice::Kept& kept) const {
     return "keeps " + text(kept.values) + " of a row's values in " + (kept.scratch ? "scratch" : "private") + " memory";

@@ -43,6 +43,9 @@ struct TransposedLoad {  // tiles, for a load that is contiguous along another d
   unsigned dim = 0;
   bool lanes_collide = false;  // what they access falls into one set of the first-level cache
 };
+struct Interleaved {  // rows whose pieces are neighbours in memory are walked together
+  int64_t rows = 0, piece = 0;
+};
 struct Strips {
   int64_t vectors = 0;  // of rows that walk the reduced dims together
   int64_t vector_bytes = 0, budget_bytes = 0;
@@ -108,10 +111,11 @@ struct AttentionGradient {
 
 }  // namespace choice
 
-using Choice = std::variant<choice::Pointwise, choice::Scan, choice::Reduction, choice::Scatter, choice::Sort,
-                            choice::TransposedLoad, choice::Strips, choice::Kept, choice::ItemVectors, choice::RowTeam,
-                            choice::RowVectors, choice::LocalTiles, choice::Product, choice::PackedProduct,
-                            choice::Convolution, choice::Attention, choice::AttentionGradient>;
+using Choice =
+    std::variant<choice::Pointwise, choice::Scan, choice::Reduction, choice::Scatter, choice::Sort,
+                 choice::TransposedLoad, choice::Interleaved, choice::Strips, choice::Kept, choice::ItemVectors,
+                 choice::RowTeam, choice::RowVectors, choice::LocalTiles, choice::Product, choice::PackedProduct,
+                 choice::Convolution, choice::Attention, choice::AttentionGradient>;
 using Choices = std::vector<Choice>;  // in the order in which they were made
 
 // The first of its kind; null: none.

@@ -28,6 +28,9 @@ constexpr double some_indices = 32;        // the same, and of its updates, of w
 constexpr double long_reduction = 32;      // elements: fewer stay in registers, and need no strips
 constexpr int64_t strip_budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
 
+constexpr double strip_places_budget = 1 << 20;  // bytes of a strip's elements that several stages walk
+constexpr int64_t fewest_vectors = 4;
+
 constexpr int64_t same_set = 4 << 10;  // bytes apart, lines fall into one set of a first-level cache
 
 using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
@@ -74,6 +77,8 @@ public:
     if (domain_.product)
       return strategy;  // chosen with its tiles
     chooseLanes(strategy);
+    if (!target_.hasWorkGroups())
+      chooseInterleaved(strategy);
     strategy.output_levels.assign(domain_.outputs.size(), domain_.levels);
     if (!target_.hasWorkGroups()) {  // all stages of a row are one work-item's
       chooseOutputLevels(strategy);
@@ -236,6 +241,27 @@ private:
     strategy.choices.push_back(choice::Reduction{strategy.lanes_in_rows, rows_cost, axes_cost});
   }
 
+  // Sums that registers hold otherwise than memory have no slots in strips.
+  bool sumsHaveSlots() const {
+    return llvm::all_of(domain_.instances, [](const Instance& instance) {
+      return registerType(combinerOf(instance.op).op->getResult(0).getType()).getIntOrFloatBitWidth() >= 32;
+    });
+  }
+
+  void chooseInterleaved(Strategy& strategy) {
+    if (strategy.lanes_in_rows || !sumsHaveSlots())
+      return;
+    strategy.interleaved = interleaveRows(domain_, graph_, target_, decisions_);
+    if (!strategy.interleaved)
+      return;
+    strategy.lanes_in_rows = true;
+    strategy.row_lanes = strategy.interleaved->dim;
+    for (Choice& choice : strategy.choices)
+      if (auto* reduction = std::get_if<choice::Reduction>(&choice))
+        reduction->across_rows = true;
+    strategy.choices.push_back(choice::Interleaved{strategy.interleaved->rows(), strategy.interleaved->piece});
+  }
+
   // Lanes along a row dim on which no index depends and along which the result's elements are neighbours: lanes then
   // change different elements.
   Strategy scatter() {
@@ -350,15 +376,43 @@ private:
     }
   }
 
+  // Vectors of rows whose elements a second-level cache still holds when a later stage walks them again; but as many as
+  // make memory be read as it lies.
+  int64_t cachedVectors(const Strategy& strategy, unsigned lanes) const {
+    const bool again = domain_.levels > 1 || llvm::any_of(llvm::enumerate(domain_.outputs), [&](const auto& output) {
+                         return !output.value().per_row && strategy.output_levels[output.index()] == domain_.levels;
+                       });
+    if (!again)
+      return std::numeric_limits<int64_t>::max();
+    double bytes = 0;
+    for (const auto& set : domain_.axis_sets) {
+      double places = 1;
+      for (unsigned dim : set.dims)
+        places *= estimate(space_.size(dim));
+      bytes = std::max(bytes, places * lanes * 4);
+    }
+    return std::max<int64_t>(int64_t(strip_places_budget / bytes), fewest_vectors);
+  }
+
+  // In strips: it is computed once per vector of rows and not at each place, or loaded element by element.
+  bool isWorthHolding(const Strategy& strategy, Node node) const {
+    if (!graph_.is_input(node.value))
+      return costOf(node.value) >= 4;
+    auto step = constantOf(space_.strideAlong(graph_.offset(space_, node), strategy.row_lanes));
+    return strategy.interleaved && (!step || *step > 1);
+  }
+
   // One vector of rows at a time steps through memory by whole rows, a cache line from each: pages and lines come late.
   // Many at a time read what lies together.
   void chooseStrip(Strategy& strategy) const {
-    if (!strategy.lanes_in_rows || domain_.instances.empty() || domain_.scan_dim || !strategy.kept.empty())
+    const bool interleaved = strategy.interleaved.has_value();
+    if (!strategy.lanes_in_rows || domain_.instances.empty() || domain_.scan_dim ||
+        (!strategy.kept.empty() && !interleaved))
       return;
     unsigned lanes = lanesFor(space_, strategy.row_lanes, target_);
     int64_t bytes = 0;
     auto blocks = constantOf(space_.size(strategy.row_lanes).ceilDiv(lanes));
-    if (blocks && *blocks < 2)
+    if (blocks && *blocks < 2 && !interleaved)
       return;
     auto slot = [&](Value value) {
       unsigned bits = registerType(getElementTypeOrSelf(value.getType())).getIntOrFloatBitWidth();
@@ -381,16 +435,22 @@ private:
       for (Node root : rootsOf(level, strategy))
         walkNodes(space_, root, seen, graph_, [&](Node node) {
           Dims dims = space_.dimsOf(node.at);
-          if (!dims.test(strategy.row_lanes) || dims.without(rows).any() || costOf(node.value) < 4)
-            return !domain_.find(node);
-          fits &= slot(node.value);
-          values[level].push_back(node);
-          return false;
+          if (!dims.test(strategy.row_lanes) || dims.without(rows).any() || !isWorthHolding(strategy, node))
+            return !domain_.find(node) && !graph_.is_input(node.value);
+          const bool mine = slot(node.value);
+          fits &= mine;
+          if (mine)
+            values[level].push_back(node);
+          return !mine;
         });
     }
-    if (!fits)
+    if (interleaved) {
+      strategy.strip = unsigned(*blocks);
+      strategy.strip_values = std::move(values);
+    }
+    if (!fits || interleaved)
       return;
-    const int64_t vectors = std::max<int64_t>(strip_budget / bytes, 2);
+    const int64_t vectors = std::max<int64_t>(std::min(strip_budget / bytes, cachedVectors(strategy, lanes)), 2);
     SmallVector<int64_t> others{0};  // one vector at a time
     for (int64_t other : {vectors / 4, vectors / 2, vectors * 2, vectors * 4})
       if (other >= 2)
@@ -472,6 +532,10 @@ private:
     kept.offset = space_.constant(0);
     if (strategy.lanes_in_rows)
       stride = space_.constant(target_.vector_width);
+    if (strategy.interleaved) {  // which share their memory
+      kept.offset = space_.dim(strategy.row_lanes);
+      stride = space_.size(strategy.row_lanes);
+    }
     for (unsigned dim : llvm::reverse(dims)) {
       kept.offset = kept.offset + space_.dim(dim) * stride;
       stride = stride * space_.size(dim);

@@ -6,6 +6,7 @@
 #include "lowering/schedule/core/choices.h"
 #include "lowering/schedule/core/decisions.h"
 #include "lowering/schedule/core/evaluator.h"
+#include "lowering/schedule/core/interleaved_rows.h"
 #include "lowering/schedule/core/scatter_plan.h"
 
 namespace zefuse {
@@ -25,7 +26,9 @@ struct Strategy {
   // CPU, lanes in rows: so many vectors of rows share one walk over the reduced dims, each with its partial results in
   // private memory; 0: one vector at a time, in registers.
   unsigned strip = 0;
-  // Then, per level: what its stage needs of a row alone, computed once and held like partial results.
+  // CPU, lanes in rows: row_lanes are pieces of rows, which a strip takes all of.
+  std::optional<InterleavedRows> interleaved;
+  // In strips, per level: what its stage needs of a row alone, computed once and held like partial results.
   std::vector<std::vector<Node>> strip_values;
   // Per output of the domain: the level of the stage that stores it; `levels`: after all reductions.
   llvm::SmallVector<unsigned> output_levels;

@@ -47,6 +47,10 @@ public:
       lanes = lanesFor(space_, c_.strategy.row_lanes, c_.target);
       blocks = space_.size(c_.strategy.row_lanes).ceilDiv(lanes);
     }
+    if (c_.strategy.interleaved) {  // what is joined of a line's vectors is one unit's
+      lanes = unsigned(c_.strategy.interleaved->size);
+      blocks = space_.constant(1);
+    }
     AffineExpr units = space_.simplify(lines * blocks);
     auto [begin, end] = share(units, lanes);
     overSets(c_.batch, e_, units, begin, end, c_.outputs,
@@ -57,10 +61,13 @@ private:
   // Units are rows, or vectors of rows: `blocks` of them in each line.
   void overUnits(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr blocks) {
     Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
-    if (!c_.strategy.lanes_in_rows) {
+    if (!c_.strategy.lanes_in_rows || c_.strategy.interleaved) {
       auto loop = e_.openLoop(begin, end, one);
       c_.bindPosition(line_dims, loop.index());
-      row();
+      if (c_.strategy.interleaved)
+        scheduleStrips(c_, strip_memory_, zero, constantIndex(b_, loc_, c_.strategy.strip));
+      else
+        row();
       e_.closeLoop(loop);
     } else if (line_dims.empty()) {
       rowBlocks(begin, end);

@@ -78,6 +78,8 @@ public:
     last_ = arith::MinSIOp::create(b_, loc_, arith::AddIOp::create(b_, loc_, first_, size), last);
     const unsigned levels = c_.domain.levels;
     auto storeRows = [&](ArrayRef<const DomainOutput*> outputs) {
+      if (c_.strategy.interleaved)
+        return storeOfRows(outputs);
       overStrip([&](Value block) {
         bindResults(levels, block);
         c_.storeOutputs(outputs);
@@ -88,10 +90,15 @@ public:
       sweep(0, levels, [&](Value) { c_.storeOutputs(outputs); });
     };
     auto begin = [&](unsigned level) { holdValues(level); };
+    auto end = [&](unsigned) {
+      for (Kept& kept : c_.strategy.kept)
+        kept.written |= kept.stored;
+    };
     emitStages(c_, {.reduce = [&](unsigned level, unsigned axes, auto instances) { reduce(level, axes, instances); },
                     .storeRows = storeRows,
                     .storeColumns = storeColumns,
-                    .begin = begin});
+                    .begin = begin,
+                    .end = end});
     e_.closeLoop(strips);
   }
 
@@ -192,8 +199,83 @@ private:
       for (const Mine& of : mine) {
         Value whole = *of.total ? LongTotal{load((*of.total)->high, block), load((*of.total)->low, block)}.value(b_)
                                 : load(*of.held, block);
-        store(*of.held, block, c_.finish(*of.instance, whole));
+        store(*of.held, block, c_.strategy.interleaved ? whole : c_.finish(*of.instance, whole));
       }
+    });
+    if (c_.strategy.interleaved)
+      for (const Mine& of : mine)
+        if (!e_.failed())
+          joinParts(*of.instance, *of.held);
+  }
+
+  //===-- interleaved rows ---------------------------------------------------------------------===//
+
+  // Calls `body` with each row's first place among those of the strip's lanes.
+  void overRows(llvm::function_ref<void(Value first)> body) {
+    e_.toInnermost();
+    const InterleavedRows& rows = *c_.strategy.interleaved;
+    auto loop = e_.openLoop(number(0), number(rows.size), number(rows.piece));
+    body(loop.index());
+    e_.closeLoop(loop);
+  }
+
+  Value number(int64_t value) { return constantIndex(b_, loc_, value); }
+
+  // A last vector that overlaps the one before has slots of its own.
+  bool overlaps() const { return c_.strategy.interleaved->size % lanes_ != 0 && !c_.in_place; }
+
+  Value slot(const Held& held, Value element) {
+    int64_t bytes = held.type.getIntOrFloatBitWidth() / 8;
+    Value at =
+        arith::AddIOp::create(b_, loc_, arith::MulIOp::create(b_, loc_, element, number(bytes)), number(held.offset));
+    Value at64 = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), at);
+    return LLVM::GEPOp::create(b_, loc_, memory_.getType(), b_.getI8Type(), memory_, ArrayRef<LLVM::GEPArg>{at64},
+                               LLVM::GEPNoWrapFlags::inbounds);
+  }
+
+  // The slot of an element of the lanes' dim, or, from `from` on, the one that the last vector has for it.
+  Value slotFrom(const Held& held, Value element, int64_t from) {
+    if (!overlaps())
+      return slot(held, element);
+    const int64_t size = c_.strategy.interleaved->size, full = size / lanes_ * lanes_;
+    Value of_last = arith::AddIOp::create(b_, loc_, element, number(full + lanes_ - size));
+    Value in_last = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::sge, element, number(from));
+    return slot(held, arith::SelectOp::create(b_, loc_, in_last, of_last, element));
+  }
+
+  Value loadElement(const Held& held, Value element) {
+    const int64_t full = c_.strategy.interleaved->size / lanes_ * lanes_;
+    return LLVM::LoadOp::create(b_, loc_, held.type, slotFrom(held, element, full), alignment(held));
+  }
+
+  // The partial results of a row's parts become one, which all of its lanes have.
+  void joinParts(const Instance& instance, const Held& held) {
+    const InterleavedRows& rows = *c_.strategy.interleaved;
+    const Instance* only = &instance;
+    const LongTotals totals(c_, ArrayRef(&only, 1));
+    overRows([&](Value first) {
+      Value last = arith::AddIOp::create(b_, loc_, first, number(rows.piece));
+      auto parts = e_.openLoop(first, last, number(1), totals.start(1));
+      Value part = loadElement(held, parts.index());
+      e_.toInnermost();
+      auto joined = SmallVector<Value>(e_.closeLoop(parts, totals.add(parts.carried(), part)));
+      e_.toInnermost();
+      Value whole = c_.finish(instance, totals.values(joined).front());
+      auto lanes = e_.openLoop(first, last, number(1));
+      const int64_t full = rows.size / lanes_ * lanes_;
+      LLVM::StoreOp::create(b_, loc_, whole, slotFrom(held, lanes.index(), full), alignment(held));
+      if (overlaps())
+        LLVM::StoreOp::create(b_, loc_, whole, slotFrom(held, lanes.index(), rows.size - lanes_), alignment(held));
+      e_.closeLoop(lanes);
+    });
+  }
+
+  void storeOfRows(ArrayRef<const DomainOutput*> outputs) {
+    overRows([&](Value first) {
+      e_.bind(c_.strategy.row_lanes, first);
+      for (auto [instance, held] : llvm::zip(c_.domain.instances, layout_.instances))
+        e_.bindValue(held.node, loadElement(held, first));
+      c_.storeOutputs(outputs);
     });
   }
 

@@ -1,0 +1,154 @@
+"""Reductions of images with channels innermost whose rows are groups of channels: several rows are walked together.
+
+Against double precision, with the plan: no copy into another order, and which kernels walk so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import zefuse
+
+NOTE = "neighbours in each place"
+# Images, groups: vectors that are full, overlap, or hold several rows; several strips of a row of channels, and one.
+CASES: dict[str, tuple[tuple[int, int, int, int], int]] = {
+    "pieces of ten": ((1, 320, 8, 8), 32),
+    "pieces of a vector": ((2, 512, 6, 7), 32),
+    "pieces of two vectors": ((1, 256, 8, 8), 8),
+    "short pieces": ((2, 128, 9, 7), 32),
+    "an odd number of pieces": ((3, 12, 8, 8), 3),
+    "prime pieces": ((1, 77, 6, 6), 7),
+    "two rows": ((2, 60, 8, 8), 2),
+    "long sums": ((1, 48, 70, 70), 16),
+}
+
+
+def channels_last(*sizes: int) -> Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1)).to(memory_format=torch.channels_last) + 2
+
+
+def interleaved(function: Callable[..., Any], *inputs: Tensor) -> int:
+    """How many kernels walk so; there is no other order of memory than the image's."""
+    explanation = zefuse.explain(function, *inputs)
+    assert not explanation.fallbacks
+    assert "layout_copy" not in {kernel["name"] for kernel in explanation.kernels}
+    return sum(NOTE in kernel["schedule"] for kernel in explanation.kernels)
+
+
+def check(function: Callable[..., Any], *inputs: Tensor, bound: float = 2e-6) -> None:
+    """As near to double precision as single precision gets, with eager's strides."""
+    actual, eager = torch.compile(function, backend="zefuse")(*inputs), function(*inputs)
+    exact = function(*[x.double() for x in inputs])
+    if isinstance(actual, Tensor):
+        actual, eager, exact = [actual], [eager], [exact]
+    for one, other, right in zip(actual, eager, exact, strict=True):
+        assert one.stride() == other.stride()
+        assert (one.double() - right).abs().max() <= bound * right.abs().max()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_group_norm(case: str) -> None:
+    sizes, groups = CASES[case]
+    x, w, b = channels_last(*sizes), torch.randn(sizes[1]), torch.randn(sizes[1])
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        n, channels, height, width = x.shape
+        return torch.ops.aten.native_group_norm(x, w, b, n, channels, height * width, groups, 1e-5)
+
+    check(norm, x, w, b)
+    assert interleaved(norm, x, w, b) == 1
+    assert interleaved(norm, x.contiguous(), w, b) == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_other_reductions(case: str) -> None:
+    sizes, groups = CASES[case]
+
+    def grouped(x: Tensor) -> Tensor:
+        n, channels, height, width = x.shape
+        return x.permute(0, 2, 3, 1).reshape(n, height * width, groups, channels // groups)
+
+    def largest_and_sum(x: Tensor) -> tuple[Tensor, Tensor]:
+        return grouped(x).amax((1, 3)), grouped(x).sum((1, 3))
+
+    def spread(x: Tensor) -> tuple[Tensor, ...]:
+        return torch.var_mean(grouped(x), (1, 3))
+
+    for function in largest_and_sum, spread:
+        check(function, channels_last(*sizes))
+        assert interleaved(function, channels_last(*sizes)) == 1
+
+
+def test_kept_values() -> None:
+    """What costs much is computed once, also of rows that share the memory of what is kept."""
+    sizes, groups = CASES["prime pieces"]
+    x = channels_last(*sizes)
+    check(lambda x: F.silu(F.group_norm(F.gelu(x), groups)), x)
+    schedule = zefuse.explain(lambda x: F.group_norm(F.gelu(x), groups), x).kernels[0]["schedule"]
+    assert NOTE in schedule and "keeps 1 of a row's values" in schedule
+
+
+def test_written_in_place() -> None:
+    """A vector that overlaps the one before would read what that has written."""
+    sizes, groups = CASES["prime pieces"]
+
+    def overwrite(x: Tensor) -> Tensor:
+        x.copy_(F.group_norm(x, groups))
+        return x
+
+    x = channels_last(*sizes)
+    right = F.group_norm(x.double(), groups)
+    torch.compile(overwrite, backend="zefuse")(x)
+    assert (x.double() - right).abs().max() <= 2e-6 * right.abs().max()
+
+
+def test_symbolic_places() -> None:
+    compiled = torch.compile(lambda x: F.group_norm(x, 8), backend="zefuse", dynamic=True)
+    for height, width in (8, 8), (9, 7), (5, 40), (1, 3), (70, 30):
+        x = channels_last(2, 48, height, width)
+        right = F.group_norm(x.double(), 8)
+        assert (compiled(x).double() - right).abs().max() <= 2e-6 * right.abs().max()
+
+
+def test_bfloat16() -> None:
+    x = channels_last(1, 320, 8, 8).bfloat16()
+    actual = torch.compile(lambda x: F.group_norm(x, 32), backend="zefuse")(x)
+    right = F.group_norm(x.double(), 32)
+    assert (actual.double() - right).abs().max() <= 2**-8 * right.abs().max()
+
+
+@pytest.mark.parametrize("case", ["pieces of ten", "short pieces", "prime pieces"])
+def test_gradients(case: str) -> None:
+    sizes, groups = CASES[case]
+
+    def gradients(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(2)
+        inputs = [
+            channels_last(*sizes),
+            torch.randn(sizes[1], generator=generator),
+            torch.randn(sizes[1], generator=generator),
+        ]
+        inputs = [x.to(dtype).requires_grad_() for x in inputs]
+        y = function(*inputs)
+        grad = torch.randn(sizes, generator=generator).to(memory_format=torch.channels_last)
+        return list(torch.autograd.grad(y, inputs, grad.to(dtype)))
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.silu(F.group_norm(x, groups, w, b))
+
+    exact = gradients(norm, torch.float64)
+    for one, right in zip(gradients(torch.compile(norm, backend="zefuse"), torch.float32), exact, strict=True):
+        assert (one.double() - right).abs().max() <= 3e-6 * right.abs().max()
+
+
+def test_plan_of_gradients() -> None:
+    """Large enough for one order of memory to be enforced: of a reshaped image it is not that of the image's numbers."""
+    x, w, b = channels_last(1, 320, 32, 32), torch.randn(320), torch.randn(320)
+    inputs = [tensor.requires_grad_() for tensor in (x, w, b)]
+    assert interleaved(lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)), *inputs) == 2
