@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from zefuse.backend import observe
 
@@ -15,9 +16,13 @@ PLACES = torch.tensor([0, 2])
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "index_fill": lambda x: (x.index_fill(1, PLACES, 3.0), x.index_fill(-1, PLACES, torch.tensor(2.0))),
     "floor division": lambda x: (torch.div(x, x + 1, rounding_mode="floor"), x[:1] // x[:1].contiguous()),
-    "log sigmoid": lambda x: (torch.nn.functional.logsigmoid(x), torch.nn.functional.logsigmoid(x.detach() * 2)),
+    "log sigmoid": lambda x: (F.logsigmoid(x), F.logsigmoid(x.detach() * 2)),
     "power of a number": lambda x: (2.0**x, torch.pow(1, x), (1 / (2**x)) ** 2),
     "roll": lambda x: (x.roll(2, -4), x.roll(1, -4), x.roll((1, -1), (0, 3)), x.roll(1)),
+    "x log y": lambda x: (torch.xlogy(x, x[0] + 1), torch.special.xlog1py(x[:1], x), torch.xlogy(x[0], x)),
+    "channel shuffle": lambda x: (F.channel_shuffle(x, 3),),
+    "losses of places": lambda x: (F.nll_loss(x, (x[:, 0] * 3).long(), reduction="none"),),
+    "resized with a filter": lambda x: (F.interpolate(x, size=(3, 7), mode="bilinear", antialias=True),),
     "norm along one element": lambda x: (
         torch.linalg.vector_norm(x[:, :1, :, :1], 1, (-1, 1)),
         x[..., :1].norm(dim=-1),

@@ -205,6 +205,37 @@ def pointwise(of: torch._ops.OpOverload, leads: int) -> Callable[..., Any]:
     return way
 
 
+def taken_apart(of: torch._ops.OpOverload, way: Callable[..., Any]) -> Callable[..., Any]:
+    """``way``, and torch's own decomposition of ``of`` where that has nothing to do: an entry in a table takes the place of torch's."""
+    torchs = torch._decomp.decomposition_table[of]
+
+    def either(*args: Any, **named: Any) -> Any:
+        made = way(*args, **named)
+        return torchs(*args, **named) if made is NotImplemented else made
+
+    return either
+
+
+def floor_divide(self: Any, other: Any) -> Any:
+    made = pointwise(torch.ops.aten.floor_divide.default, leads=1)(self, other)
+    return torch.ops.aten.div(self, other, rounding_mode="floor") if made is NotImplemented else made
+
+
+def channel_shuffle(self: torch.Tensor, groups: int) -> Any:
+    """In channels last where the input is; taken apart it is a contiguous copy."""
+    order = torch._prims_common.suggest_memory_format(self)
+    if order == torch.contiguous_format:
+        return NotImplemented
+    return torch.ops.aten.channel_shuffle(self.contiguous(), groups).contiguous(memory_format=order)
+
+
+def nll_loss2d_forward(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
+    """The losses of each place are contiguous; taken apart they lie as ``target``."""
+    if torch._prims_common.is_contiguous_or_false(target):
+        return NotImplemented
+    return torch.ops.aten.nll_loss2d_forward(self, target.contiguous(), *rest)
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
@@ -233,8 +264,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.heaviside,
     ):
         table[operator.default] = pointwise(operator.default, leads=0)
-    for overload in (aten.copysign.Tensor, aten.floor_divide.default):
-        table[overload] = pointwise(overload, leads=1)
+    table[aten.copysign.Tensor] = pointwise(aten.copysign.Tensor, leads=1)
+    table[aten.floor_divide.default] = floor_divide
+    for overload in (aten.xlogy.Tensor, aten.special_xlog1py.default):
+        table[overload] = taken_apart(overload, pointwise(overload, leads=1))
+    for overload, way in (
+        (aten.nll_loss2d_forward.default, nll_loss2d_forward),
+        (aten.channel_shuffle.default, channel_shuffle),
+    ):
+        table[overload] = taken_apart(overload, way)
     for scatter in (aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default):
         table[scatter] = written_view(scatter)
     return table

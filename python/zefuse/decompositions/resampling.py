@@ -196,7 +196,8 @@ def _resize(filter: Callable[[Tensor], Tensor]) -> tuple[Callable[..., Any], Cal
         if not applies(image, (*image.shape[2:], *output_size)):
             return NotImplemented
         rows, columns = weights(image, image.shape[2:], output_size, align_corners, (scales_h, scales_w))
-        return torch.matmul(rows, torch.matmul(image, columns.t()))
+        order = torch._prims_common.suggest_memory_format(image)
+        return torch.matmul(rows, torch.matmul(image, columns.t())).contiguous(memory_format=order)
 
     def backward(
         grad: Tensor,
