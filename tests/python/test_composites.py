@@ -19,6 +19,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log sigmoid": lambda x: (F.logsigmoid(x), F.logsigmoid(x.detach() * 2)),
     "power of a number": lambda x: (2.0**x, torch.pow(1, x), (1 / (2**x)) ** 2),
     "roll": lambda x: (x.roll(2, -4), x.roll(1, -4), x.roll((1, -1), (0, 3)), x.roll(1)),
+    "sums of exponentials": lambda x: (torch.logaddexp(x, x[0]), torch.logaddexp2(x[:1], x), torch.logaddexp(x, x + 1)),
     "x log y": lambda x: (torch.xlogy(x, x[0] + 1), torch.special.xlog1py(x[:1], x), torch.xlogy(x[0], x)),
     "channel shuffle": lambda x: (F.channel_shuffle(x, 3),),
     "losses of places": lambda x: (F.nll_loss(x, (x[:, 0] * 3).long(), reduction="none"),),

@@ -135,7 +135,7 @@ def pow_scalar(self: Any, exponent: torch.Tensor) -> Any:
     """Of a number to the power of a tensor: contiguous in eager, where torch's shape rule keeps the exponent's strides."""
     if torch._prims_common.is_contiguous_or_false(exponent):
         return NotImplemented
-    return torch.ops.aten.pow(self, exponent.contiguous())
+    return torch.ops.aten.pow.Scalar(self, exponent.contiguous())
 
 
 def roll(self: torch.Tensor, shifts: list[int], dims: list[int] | None = None) -> Any:
@@ -255,15 +255,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
     ):  # fmt: skip
         table[norm] = batch_norm(norm)
-    for operator in (
-        aten.logical_or,
-        aten.logical_and,
-        aten.logical_xor,
-        aten.logaddexp,
-        aten.logaddexp2,
-        aten.heaviside,
-    ):
+    for operator in (aten.logical_or, aten.logical_and, aten.logical_xor, aten.heaviside):
         table[operator.default] = pointwise(operator.default, leads=0)
+    for operator in (aten.logaddexp, aten.logaddexp2):
+        table[operator.default] = taken_apart(operator.default, pointwise(operator.default, leads=0))
     table[aten.copysign.Tensor] = pointwise(aten.copysign.Tensor, leads=1)
     table[aten.floor_divide.default] = floor_divide
     for overload in (aten.xlogy.Tensor, aten.special_xlog1py.default):
