@@ -15,7 +15,10 @@ from zefuse.backend import observe
 PLACES = torch.tensor([0, 2])
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "index_fill": lambda x: (x.index_fill(1, PLACES, 3.0), x.index_fill(-1, PLACES, torch.tensor(2.0))),
-    "floor division": lambda x: (torch.div(x, x + 1, rounding_mode="floor"), x[:1] // x[:1].contiguous()),
+    "floor division": lambda x: (
+        torch.div(x, x + 1, rounding_mode="floor"),
+        x[:1] // x[:1].contiguous(),
+    ),
     "log sigmoid": lambda x: (F.logsigmoid(x), F.logsigmoid(x.detach() * 2)),
     "power of a number": lambda x: (2.0**x, torch.pow(1, x), (1 / (2**x)) ** 2),
     "roll": lambda x: (x.roll(2, -4), x.roll(1, -4), x.roll((1, -1), (0, 3)), x.roll(1)),
@@ -92,3 +95,9 @@ def test_a_bool_to_the_power_of_a_bool_is_one(exponent: bool) -> None:
         return torch.pow(x, exponent), torch.pow(x, int(exponent)), torch.pow(x, exponent).copy_(integers)
 
     torch.testing.assert_close(torch.compile(function, backend="zefuse")(x, integers), function(x, integers))
+
+
+def test_what_has_no_dimensions_does_not_widen_a_quotient() -> None:
+    function = lambda x, number: (x // number, torch.copysign(x, number))  # noqa: E731
+    x, number = torch.tensor([[1.0, 2.5], [3.0, -4.0]], dtype=torch.float16).t(), torch.tensor(2.0)
+    torch.testing.assert_close(torch.compile(function, backend="zefuse")(x, number), function(x, number))

@@ -133,7 +133,7 @@ def log_sigmoid_forward(self: torch.Tensor) -> Any:
 
 def pow_scalar(self: Any, exponent: torch.Tensor) -> Any:
     """Of a number to the power of a tensor: contiguous in eager, where torch's shape rule keeps the exponent's strides."""
-    if torch._prims_common.is_contiguous_or_false(exponent):
+    if exponent.is_nested or torch._prims_common.is_contiguous_or_false(exponent):
         return NotImplemented
     return torch.ops.aten.pow.Scalar(self, exponent.contiguous())
 
@@ -190,6 +190,7 @@ def pointwise(of: torch._ops.OpOverload, leads: int) -> Callable[..., Any]:
         if (
             small.shape == large.shape
             or not _fits(small, large.shape)
+            or (small.dim() == 0 and small.dtype != large.dtype)  # whose dtype counts for less, and would not repeated
             or torch._prims_common.is_contiguous_or_false(large)
         ):
             return NotImplemented
