@@ -247,6 +247,16 @@ def test_one_of_two_integers_in_one_memory_is_written_beside_what_is_trained() -
     torch.testing.assert_close(taken, expected)
 
 
+def test_what_lies_between_the_elements_of_a_written_copy() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.slice_scatter(x, x.narrow(1, 0, 1) + 1, 1, 0, 1).as_strided((4,), (2,)) * 2
+
+    x = torch.arange(24).reshape(2, 3, 4)[..., 1:2]
+    with pytest.warns(UserWarning, match="runs in eager: as_strided reads between"):
+        actual = torch.compile(function, backend="zefuse")(x)
+    torch.testing.assert_close(actual, function(x))
+
+
 def test_a_row_of_windows_of_a_computed_value_is_written() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         windows = (x * 2).as_strided((2, 3), (1, 1))

@@ -93,6 +93,8 @@ class StorageViews:
                 continue
             behind = _behind(node.args[0])
             if behind.op != "placeholder":
+                if behind.target in _SCATTERS and not _is_dense(behind.meta["val"]):  # eager copies the gaps as well
+                    raise OutsideOfInput("as_strided reads between the elements of a copy with gaps")
                 continue
             self._counts_from_storage = True
             self._reach = max(self._reach, _reach(node))
