@@ -447,8 +447,9 @@ private:
     if (interleaved) {
       strategy.strip = unsigned(*blocks);
       strategy.strip_values = std::move(values);
+      return;
     }
-    if (!fits || interleaved)
+    if (!fits)
       return;
     const int64_t vectors = std::max<int64_t>(std::min(strip_budget / bytes, cachedVectors(strategy, lanes)), 2);
     SmallVector<int64_t> others{0};  // one vector at a time
