@@ -218,6 +218,7 @@ def taken_apart(of: torch._ops.OpOverload, way: Callable[..., Any]) -> Callable[
 
 
 def floor_divide(self: Any, other: Any) -> Any:
+    """As ``pointwise`` lays it, else the quotient that ``div_mode`` looks at."""
     made = pointwise(torch.ops.aten.floor_divide.default, leads=1)(self, other)
     return torch.ops.aten.div(self, other, rounding_mode="floor") if made is NotImplemented else made
 
