@@ -37,9 +37,8 @@ Scalar smallest(Scalar present, Scalar update) {
 
 // `index`, read through `map` at each position of `sizes`, as i64 within [0, bound). A view of as many elements as
 // `index` has: several scatters by the same index share those, and see which positions share an element.
-Value checked(Op& op, Value index, AffineMap map, ArrayRef<AffineExpr> sizes, AffineExpr bound, bool wrap,
+Value checked(TensorBuilder& build, Value index, AffineMap map, ArrayRef<AffineExpr> sizes, AffineExpr bound, bool wrap,
               StringRef error, StringRef message) {
-  TensorBuilder& build = op.build;
   Type i64 = build.b.getI64Type();
   Value safe = build.loop({index}, build.type(shapeOf(typeOf(index)), i64), [&](Body& body, ArrayRef<Scalar> in) {
     Value place = body.checkedIndex(in[0], bound, wrap, error, message);
@@ -133,7 +132,7 @@ Values emitIndexPut(Op& op) {
       dims.push_back(isConstant(size, 1) ? build.constant(0) : build.dim(offset + inner));
     coordinates.push_back(build.dim(sizes.size() + safe.size()));
     requirePlaces(op, index, self_sizes[position], "index_error", outOfBounds(position, self_sizes[position]));
-    safe.push_back(checked(op, index, AffineMap::get(sizes.size(), 0, dims, build.b.getContext()), sizes,
+    safe.push_back(checked(build, index, AffineMap::get(sizes.size(), 0, dims, build.b.getContext()), sizes,
                            self_sizes[position], true, "index_error", outOfBounds(position, self_sizes[position])));
   }
   Value updates = build.expand(build.convert(values, op.element()), sizes);
@@ -173,7 +172,7 @@ Value scatterAlong(Op& op, Value self, int64_t dim, Value index, Value updates, 
     coordinates.push_back(build.dim(position == dim ? rankOf(self) : position));
   AffineMap identity = build.b.getMultiDimIdentityMap(rankOf(index));
   Value safe =
-      checked(op, index, identity, sizes, self_sizes[dim], false, "index_error", outOfBounds(dim, self_sizes[dim]));
+      checked(build, index, identity, sizes, self_sizes[dim], false, "index_error", outOfBounds(dim, self_sizes[dim]));
   return build.scatter(self, updates, {safe}, coordinates, combine);
 }
 
@@ -280,7 +279,7 @@ Values emitIndexAdd(Op& op) {
     });
   auto sizes = shapeOf(typeOf(source));
   AffineExpr bound = shapeOf(typeOf(self))[dim];
-  Value safe = checked(op, index, AffineMap::get(rank, 0, build.dim(dim)), sizes, bound, false, "index_error",
+  Value safe = checked(build, index, AffineMap::get(rank, 0, build.dim(dim)), sizes, bound, false, "index_error",
                        "index out of range in self");
   Exprs coordinates;
   for (int64_t position = 0; position < rank; ++position)
@@ -308,7 +307,7 @@ Values emitEmbeddingBackward(Op& op) {
     updates = build.loop({updates, Operand(indices, map)}, typeOf(updates), [&](Body&, ArrayRef<Scalar> in) {
       return select(in[1] == static_cast<double>(padding), in[0].constant(0), in[0]);
     });
-  Value safe = checked(op, indices, map, sizes, result_sizes[0], false, "index_error", "index out of range in self");
+  Value safe = checked(build, indices, map, sizes, result_sizes[0], false, "index_error", "index out of range in self");
   return {build.scatter(build.full(result, 0), updates, {safe}, {build.dim(sizes.size()), build.dim(sizes.size() - 1)},
                         add)};
 }
