@@ -28,7 +28,7 @@ sys.path.insert(2, str(Path(__file__).resolve().parents[1] / "op_db"))
 sys.path.insert(3, str(Path(__file__).resolve().parents[1] / "python"))
 
 from campaign import Campaign, samples_of
-from columns import COLUMNS
+from columns import BY_NAME, COLUMNS
 from done import Done
 from parts import Row
 from run import Run
@@ -82,11 +82,16 @@ def main() -> int:
     parser.add_argument("--seed", default="200")
     parser.add_argument("--graphs", type=int, default=100_000)
     parser.add_argument(
+        "--columns", type=lambda text: text.split(","), default=[column.name for column in COLUMNS], metavar="NAME,NAME"
+    )
+    parser.add_argument(
         "--samples", nargs="+", default=["2"], metavar="N|MODE=N", help="of each row at most; 0: all; default: 2"
     )
     parser.add_argument("--shrink", type=float, default=0, help="seconds for making one finding smaller")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    if unknown := [name for name in arguments.columns if name not in BY_NAME]:
+        parser.error(f"no column {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
     arguments.deadline, arguments.first = 30.0, 0
     row_jobs = arguments.jobs // 3 if arguments.graphs else arguments.jobs
     row_jobs = row_jobs if arguments.row_jobs is None else arguments.row_jobs
@@ -97,7 +102,7 @@ def main() -> int:
         [str(Path(__file__).resolve().parents[1] / "lib"), os.environ.get("PYTHONPATH", "")]
     )
     go_on(FOLDER / "before", arguments.out)
-    graphs = Run(arguments, [column.name for column in COLUMNS])
+    graphs = Run(arguments, arguments.columns)
     threads = [threading.Thread(target=graphs.work) for _ in range(arguments.jobs - row_jobs)]
     for thread in threads:
         thread.start()
