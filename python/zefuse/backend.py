@@ -181,14 +181,14 @@ def _prepared(
     if draws and whole:
         raise UnsupportedError(f"zefuse: the graph is not one plan: it draws from torch's generator of {place}")
     pairs = complex_pairs.rewritten(seeded)
-    if pairs is not None and whole and (pairs.taken or pairs.given):
+    if pairs is not None and whole and pairs.changes_ends:
         pairs = None
     graph = seeded if pairs is None else pairs.graph
     begun = _begun(graph, parameter_indices, options) if begin else None
 
     def rest() -> Any:
         compiled = _compile_in_parts(graph, parameter_indices, options, whole, begun)
-        if pairs is not None and (pairs.taken or pairs.given):
+        if pairs is not None and pairs.changes_ends:
             compiled = complex_pairs.ComplexEnds(compiled, pairs)
         if draws and place is not None:
             compiled = seeds.Seeded(compiled, draws, place)

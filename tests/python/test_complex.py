@@ -63,6 +63,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda a: (a.conj().imag, a.mH.imag[1:], a.conj().imag * 2, a * 2),
         [number(3, 4)],
     ),
+    "imaginary parts of a conjugate alone": (
+        lambda x, y: (lambda v: (v.conj()[1:].imag, v.conj().imag[0], v.real))(torch.complex(x, y + 1)),
+        [real(3, 4), real(3, 4)],
+    ),
     "exponential": (lambda x: torch.exp(1j * x), [real(3, 8)]),
     "polar": (lambda a, b: torch.polar(a, b) * 2, [real(3, 4).abs(), real(3, 4)]),
     "complex": (lambda a, b: torch.complex(a, b + 1) * 1j, [real(3, 4), real(3, 4)]),

@@ -46,6 +46,11 @@ class Pairs(NamedTuple):
     conjugated: list[int]  # those of them that eager conjugates only when they are read
     negated: list[int]  # its real outputs that eager negates only when they are read
 
+    @property
+    def changes_ends(self) -> bool:
+        """Callers hold other tensors than the graph over real numbers takes and gives."""
+        return bool(self.taken or self.given or self.negated)
+
 
 class ComplexEnds:
     """A compiled graph that takes and gives pairs, called with complex tensors. Thread-safe as the graph is."""
