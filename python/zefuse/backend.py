@@ -43,6 +43,7 @@ from zefuse.graphs import (
     output_aliases,
     partitioning,
     places,
+    replayed_views,
     saved_block,
     saved_strides,
     seeds,
@@ -172,6 +173,9 @@ def _prepared(
     be; what goes wrong there is told by the rest."""
     if kind != "inference":
         options = dataclasses.replace(options, kept_weights=False)
+    replays = kind != "backward" and not whole and observers.recorder.get() is None
+    replay = replayed_views.foreseen(gm, kind) if replays else None
+    gm = gm if replay is None else replay.graph
     constants.fold(gm)
     own_bits(gm)
     half_spectra.halve(gm)
@@ -190,6 +194,13 @@ def _prepared(
         compiled = _compile_in_parts(graph, parameter_indices, options, whole, begun)
         if pairs is not None and pairs.changes_ends:
             compiled = complex_pairs.ComplexEnds(compiled, pairs)
+        if replay is not None:
+            compiled = replayed_views.Replayed(compiled, replay)
+        elif replays and replayed_views.lie_apart(graph, kind, compiled):
+            again = replayed_views.taken(graph, kind)
+            if again is not None:
+                compiled = _compile_in_parts(again.graph, parameter_indices, options, whole)
+                compiled = replayed_views.Replayed(compiled, again)
         if draws and place is not None:
             compiled = seeds.Seeded(compiled, draws, place)
         torch_logs.tell(kind, compiled, gm)

@@ -87,12 +87,6 @@ KNOWN: list[Known] = [
         r"float64",
     ),
     Known(
-        "outputs that view one another in eager lie apart: of a range, of another dtype, of symbolic sizes grouped otherwise",
-        r"sharing",
-        r"(empty|arange|eye|linspace)(_like)?\(|\.view\(torch\.|flatten|reshape|ravel|view\(",
-        r"memory of its own, in eager in output",
-    ),
-    Known(
         "torch's shape rule and its kernel give different dtypes (pow of bool by a bool)",
         r"our error",
         text=r"the operator's shape rule disagrees with its kernel",
