@@ -53,7 +53,7 @@ from zefuse.graphs import (
 )
 from zefuse.graphs.for_target import NOT_KEPT, PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
-from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write, own_bits
+from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, own_bits, refused_write
 from zefuse.installing import torch_versions
 from zefuse.options import Options
 
@@ -92,9 +92,8 @@ def zefuse(
             except OutsideOfInput as error:
                 reason = str(error)
             except (RuntimeError, AssertionError) as error:
-                if isinstance(error, ZefuseError) or not is_refused_write(error, gm):
+                if isinstance(error, ZefuseError) or (reason := refused_write(error, gm)) is None:
                     raise
-                reason = str(error).splitlines()[0]
         if checked.strict:
             raise FallbackError(f"zefuse: a graph runs in eager: {reason}")
         warnings.warn(f"zefuse: a graph runs in eager: {reason}", stacklevel=2)

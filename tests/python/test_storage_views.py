@@ -247,6 +247,23 @@ def test_one_of_two_integers_in_one_memory_is_written_beside_what_is_trained() -
     torch.testing.assert_close(taken, expected)
 
 
+def test_one_of_two_outputs_in_one_memory_is_written_after_a_graph_break() -> None:
+    """Neither is a view of the other to autograd, and their memory's size is a symbol: torch makes no one tensor of them."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        whole = x.sin()
+        repeated = whole.expand(3, -1, -1)
+        torch._dynamo.graph_break()
+        whole.copy_(x)
+        return repeated + 1
+
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    with torch.no_grad(), pytest.warns(UserWarning, match="runs in eager: an input is written that shares memory"):
+        for sizes in ((4, 5), (6, 3)):
+            x = torch.randn(sizes)
+            torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_what_lies_between_the_elements_of_a_written_copy() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.slice_scatter(x, x.narrow(1, 0, 1) + 1, 1, 0, 1).as_strided((4,), (2,)) * 2

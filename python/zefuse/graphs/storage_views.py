@@ -137,16 +137,20 @@ class StorageViews:
         return run
 
 
-def is_refused_write(error: RuntimeError | AssertionError, gm: torch.fx.GraphModule) -> bool:
-    """Whether torch refused to make a write functional: one through as_strided, into a part of an expanded tensor or of windows, into
-    one of several integers' views that share memory in training."""
+def refused_write(error: RuntimeError | AssertionError, gm: torch.fx.GraphModule) -> str | None:
+    """Why torch did not make a write functional: one through as_strided, into a part of an expanded tensor or of windows, into
+    one of several inputs that share memory and of which none is another's view to autograd (what one graph returns and the next one
+    takes). None: the error is of something else."""
     text = str(error)
-    return (
+    if "size_bytes_is_heap_allocated_" in text:
+        return "an input is written that shares memory of a size that varies with an input that is no view of it"
+    refused = (
         "more than one element of the written-to tensor" in text
         or "a tensor being mutated that has internal overlap" in text
         or "does not yet handle non-differentiable view input mutations" in text
         or ("as_strided" in text and _takes_storage_views(gm))
     )
+    return text.splitlines()[0] if refused else None
 
 
 def _takes_storage_views(gm: torch.fx.GraphModule) -> bool:
