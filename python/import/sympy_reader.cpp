@@ -84,8 +84,28 @@ const NumberTree* SympyReader::definition(unsigned symbol) const {
   return found == definitions_.end() ? nullptr : &found->second;
 }
 
+// From Eq(Min(s1, s0 - 1), 6), which a program asked that takes all six apart.
+std::optional<int64_t> SympyReader::guarded(const std::string& text) {
+  if (!fixed_) {
+    fixed_.emplace();
+    for (py::handle guard : shape_env_.attr("guards")) {
+      py::object equal = guard.attr("expr");
+      if (kindOf(equal) != "Equality")
+        continue;
+      py::tuple sides = equal.attr("args");
+      for (size_t i = 0; i < 2; ++i)
+        if (sides[i].attr("is_Integer").cast<bool>())
+          fixed_->try_emplace(py::str(py::object(sides[1 - i])), py::int_(py::object(sides[i])).cast<int64_t>());
+    }
+  }
+  auto found = fixed_->find(text);
+  return found == fixed_->end() ? std::nullopt : std::optional(found->second);
+}
+
 SizeExpr SympyReader::symbolFor(py::handle expr) {
   std::string name = py::str(expr);
+  if (const std::optional<int64_t> number = guarded(name))
+    return SizeExpr::constant(context_, *number);
   const bool is_new = !numbers_.contains(name);
   std::optional<NumberTree> made = is_new ? number(expr, name) : std::nullopt;
   SizeExpr result = symbol(name);

@@ -49,6 +49,8 @@ private:
   SizeExpr convert(pybind11::handle expr, bool stride);
   SizeExpr symbol(const std::string& name);
   SizeExpr symbolFor(pybind11::handle expr);
+  // The number that torch's guards say an expression is, which torch does not write in its place; none: they do not.
+  std::optional<int64_t> guarded(const std::string& text);
   SizeExpr truncated(pybind11::handle real);
   // `text`: the expression as a string.
   std::optional<NumberTree> number(pybind11::handle expr, const std::string& text);
@@ -68,9 +70,10 @@ private:
   std::set<unsigned> not_negative_;                       // the symbols of which that is known
   std::unordered_map<std::string, NumberTree> computed_;  // by torch's expression
   std::set<std::string> ones_;  // expressions that are sizes and fixed to 1: strides have them
-  pybind11::object shape_env_;  // of the SymInt being read
-  std::map<std::pair<PyObject*, bool>, SizeExpr> nodes_;  // by SymNode: many sizes share one
-  std::vector<pybind11::object> alive_;                   // keeps nodes_'s keys from being reused
+  std::optional<std::unordered_map<std::string, int64_t>> fixed_;  // by the guards, once they are read
+  pybind11::object shape_env_;                                     // of the SymInt being read
+  std::map<std::pair<PyObject*, bool>, SizeExpr> nodes_;           // by SymNode: many sizes share one
+  std::vector<pybind11::object> alive_;                            // keeps nodes_'s keys from being reused
 };
 
 }  // namespace zefuse::fx
