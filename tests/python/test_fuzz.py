@@ -464,3 +464,44 @@ def test_what_eagers_kernels_of_attention_disagree_on_is_undetermined() -> None:
     expected, actual = eager(finite), eager(finite)
     actual[0].outputs[0][..., 0, 0] = torch.nan
     assert [found.kind for found in differences(finite, expected, actual)] == ["nan"]
+
+
+def _written_after_an_lstm(weight_is_trained: bool) -> Program:
+    """An input that is overwritten before the backward pass."""
+    weights = "torch.linspace(-1, 1, 8).reshape(4, 2), {1}, torch.zeros(4), torch.zeros(4)"
+    state = "(torch.zeros(1, 4, 1), torch.zeros(1, 4, 1))"
+    steps = [
+        Step("v0", "{0} * 1", ["x0"]),
+        Step("v1", f"torch.lstm({{0}}, {state}, [{weights}], True, 1, 0.0, False, False, False)[0]", ["v0", "x1"]),
+        Step("v2", "{0}.mul_(2)", ["v0"]),
+    ]
+    trained = ".requires_grad_()"
+    inputs = [
+        Input("x0", "torch.ones(3, 4, 2)" + (trained if weight_is_trained else ""), 0),
+        Input("x1", "torch.ones(4, 1)" + trained, 0),
+    ]
+    if weight_is_trained:
+        steps[1] = Step(
+            "v1", steps[1].text.replace("torch.linspace(-1, 1, 8).reshape(4, 2)", "{2}"), ["v0", "x1", "x2"]
+        )
+        inputs.append(Input("x2", "torch.ones(4, 2)" + trained, 0))
+    return Program("direct-train", [{}], inputs, steps, ["v1", "v2"])
+
+
+def test_what_onednns_lstm_alone_refuses_is_what_the_other_lstm_computes() -> None:
+    program = _written_after_an_lstm(weight_is_trained=False)
+    expected = eager(program)
+    assert "modified by an inplace operation" in str(expected[0].error)
+    with torch.backends.mkldnn.flags(enabled=False):
+        ours = eager(program)
+    assert differences(program, expected, ours) == []
+    ours[0].gradients[1] = ours[0].gradients[1] + 0.5  # type: ignore[operator]
+    assert [each.kind for each in differences(program, expected, ours)] == ["gradient value"]
+
+
+def test_what_both_lstms_refuse_is_refused() -> None:
+    program = _written_after_an_lstm(weight_is_trained=True)
+    expected, ours = eager(program), eager(program)
+    assert "modified by an inplace operation" in str(expected[0].error)
+    ours[0].error = None
+    assert [each.kind for each in differences(program, expected, ours)] == ["no error"]
