@@ -18,7 +18,14 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from zefuse import _native, tuning
-from zefuse.decompositions import optimizers, packed_sequences, quantized_graphs, recurrent, without_kernels
+from zefuse.decompositions import (
+    eager_strides,
+    optimizers,
+    packed_sequences,
+    quantized_graphs,
+    recurrent,
+    without_kernels,
+)
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -122,6 +129,7 @@ def _through_aot_autograd(
     with (
         torch_versions.linear_algebra_checks_kept(),
         without_kernels.also_before_autograd(),
+        eager_strides.as_noted_for_subclasses(gm, example_inputs),
         garbage.no_full_collections(),
         unread_logs.not_printed(),
         seeds.unread_draws_kept(options.fallback_random or not on_gpu),

@@ -86,11 +86,14 @@ def decomposed(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
     """aot_eager with the decompositions that zefuse asks for, and with the strides that torch's trace has for outputs."""
     from torch._dynamo.backends.common import aot_autograd
 
+    from zefuse.decompositions import eager_strides
     from zefuse.decompositions.table import decompositions
 
-    return aot_autograd(fw_compiler=_as_traced, decompositions=decompositions(), keep_inference_input_mutations=True)(
-        gm, inputs
+    compiler = aot_autograd(
+        fw_compiler=_as_traced, decompositions=decompositions(), keep_inference_input_mutations=True
     )
+    with eager_strides.as_noted_for_subclasses(gm, inputs):
+        return compiler(gm, inputs)
 
 
 def _as_traced(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.testing._internal.two_tensor import TwoTensor
 
 from zefuse.backend import observe
 
@@ -81,3 +82,31 @@ def test_gradients(name: str) -> None:
         (y.values() if y.is_nested else y).square().sum().backward()
         gradients.append(x.grad)
     same(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("power", [lambda x: 2.0**x, lambda x: 1 ** (x > 0)], ids=["number", "bool"])
+def test_a_power_of_a_number_between_other_results(power: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Contiguous, as in eager, it would have one symbol more among its strides than AOTAutograd has noted."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        turned = x.unsqueeze(-1).transpose(1, 3) * 2
+        return power(turned), turned.abs(), x + 1
+
+    x = jagged(1, 2)
+    with torch.no_grad():
+        for actual, expected in zip(torch.compile(function, backend="zefuse")(x), function(x), strict=True):
+            same(actual, expected)
+
+
+def test_a_subclass_of_symbolic_sizes_lies_as_was_noted() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.logical_or(x.t(), x[:, 0]), 2.0 ** x.t(), x.t() + 1, x * 2
+
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    for length in (3, 5):
+        x = TwoTensor(torch.rand(length, 4), torch.rand(length, 4))
+        actual, expected = compiled(x), function(x)
+        for one, other in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one.a, other.a)
+            torch.testing.assert_close(one.b, other.b)
+            assert one.stride() == one.a.stride() == one.b.stride()

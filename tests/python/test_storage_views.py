@@ -258,10 +258,11 @@ def test_one_of_two_outputs_in_one_memory_is_written_after_a_graph_break() -> No
         return repeated + 1
 
     compiled = torch.compile(function, backend="zefuse", dynamic=True)
-    with torch.no_grad(), pytest.warns(UserWarning, match="runs in eager: an input is written that shares memory"):
-        for sizes in ((4, 5), (6, 3)):
-            x = torch.randn(sizes)
-            torch.testing.assert_close(compiled(x), function(x))
+    x = torch.randn(4, 5)
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match="runs in eager: an input is written that shares memory"):
+            actual = compiled(x)
+        torch.testing.assert_close(actual, function(x))
 
 
 def test_what_lies_between_the_elements_of_a_written_copy() -> None:

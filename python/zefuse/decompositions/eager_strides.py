@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
+
+_of_subclasses = contextvars.ContextVar("zefuse_of_subclasses", default=False)
+
+
+@contextlib.contextmanager
+def as_noted_for_subclasses(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Iterator[None]:
+    """While AOTAutograd traces a graph of Dynamo's. Of tensor subclasses (jagged tensors) it has noted by torch's shape rules, before it
+    asks for decompositions, which sizes and strides of each result are symbols. The graph returns those beside it, and in other
+    places it would return others: so parts of subclasses whose sizes are symbols lie as torch's shape rules say."""
+    values = [*example_inputs, *(node.meta.get("example_value") for node in gm.graph.nodes)]
+    token = _of_subclasses.set(any(map(is_traceable_wrapper_subclass, tree_leaves(values))))
+    try:
+        yield
+    finally:
+        _of_subclasses.reset(token)
+
+
+def _unless_noted(way: Callable[..., Any]) -> Callable[..., Any]:
+    def either(*args: Any, **named: Any) -> Any:
+        if _of_subclasses.get() and any(isinstance(each, torch.Tensor) and _has_symbols(each) for each in args):
+            return NotImplemented
+        return way(*args, **named)
+
+    return either
+
+
+def _has_symbols(tensor: torch.Tensor) -> bool:
+    return any(isinstance(number, torch.SymInt) for number in (*tensor.shape, *tensor.stride()))
 
 
 def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[int]) -> torch.Tensor:
@@ -210,8 +242,10 @@ def taken_apart(of: torch._ops.OpOverload, way: Callable[..., Any]) -> Callable[
     """``way``, and torch's own decomposition of ``of`` where that has nothing to do: an entry in a table takes the place of torch's."""
     torchs = torch._decomp.decomposition_table[of]
 
+    wanted = _unless_noted(way)
+
     def either(*args: Any, **named: Any) -> Any:
-        made = way(*args, **named)
+        made = wanted(*args, **named)
         return torchs(*args, **named) if made is NotImplemented else made
 
     return either
@@ -219,7 +253,7 @@ def taken_apart(of: torch._ops.OpOverload, way: Callable[..., Any]) -> Callable[
 
 def floor_divide(self: Any, other: Any) -> Any:
     """As ``pointwise`` lays it, else the quotient that ``div_mode`` looks at."""
-    made = pointwise(torch.ops.aten.floor_divide.default, leads=1)(self, other)
+    made = _unless_noted(pointwise(torch.ops.aten.floor_divide.default, leads=1))(self, other)
     return torch.ops.aten.div(self, other, rounding_mode="floor") if made is NotImplemented else made
 
 
@@ -240,14 +274,10 @@ def nll_loss2d_forward(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
-    table: dict[Any, Callable[..., Any]] = {
+    whole: dict[Any, Callable[..., Any]] = {  # where they have nothing to do, the operator stays
         aten.div.Tensor_mode: div_mode,
         aten.index.Tensor: index,
-        aten.index_fill.int_Scalar: index_fill,
-        aten.index_fill.int_Tensor: index_fill,
         aten.log_sigmoid.default: log_sigmoid,
-        aten.log_sigmoid_forward.default: log_sigmoid_forward,
-        aten.max_unpool2d.default: max_unpool2d,
         aten.native_batch_norm_backward.default: native_batch_norm_backward,
         aten.pow.Scalar: pow_scalar,
         aten.roll.default: roll,
@@ -256,13 +286,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
         aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
     ):  # fmt: skip
-        table[norm] = batch_norm(norm)
+        whole[norm] = batch_norm(norm)
     for operator in (aten.logical_or, aten.logical_and, aten.logical_xor, aten.heaviside):
-        table[operator.default] = pointwise(operator.default, leads=0)
+        whole[operator.default] = pointwise(operator.default, leads=0)
+    whole[aten.copysign.Tensor] = pointwise(aten.copysign.Tensor, leads=1)
+    table: dict[Any, Callable[..., Any]] = {operator: _unless_noted(way) for operator, way in whole.items()}
+    table |= {
+        aten.floor_divide.default: floor_divide,
+        aten.index_fill.int_Scalar: index_fill,
+        aten.index_fill.int_Tensor: index_fill,
+        aten.log_sigmoid_forward.default: log_sigmoid_forward,
+        aten.max_unpool2d.default: max_unpool2d,
+    }
     for operator in (aten.logaddexp, aten.logaddexp2):
         table[operator.default] = taken_apart(operator.default, pointwise(operator.default, leads=0))
-    table[aten.copysign.Tensor] = pointwise(aten.copysign.Tensor, leads=1)
-    table[aten.floor_divide.default] = floor_divide
     for overload in (aten.xlogy.Tensor, aten.special_xlog1py.default):
         table[overload] = taken_apart(overload, pointwise(overload, leads=1))
     for overload, way in (
