@@ -115,6 +115,26 @@ def test_complex_numbers_in_memory_that_others_see(lazy: str, change: str) -> No
         assert (mine.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()) == shares
 
 
+AROUND: dict[str, Callable[[torch.Tensor], Any]] = {
+    "read": lambda x: x.as_strided((3, 2), (2, 1), 1) + 1,
+    "returned": lambda x: (x.as_strided((3, 2), (2, 1), 1), x + 1),
+    "of_a_row": lambda x: x[1:].as_strided((3,), (1,), 0) + 1,
+    "the_mark_taken_off": lambda x: (negative(x) if x.is_neg() else x.conj()).as_strided((3,), (1,), 0) + 1,
+    "written": lambda x: x.as_strided((3,), (2,), 2).mul_(3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("lazy", ["of_a_conjugate", "slice", "conjugate", "conjugate_slice"])
+def test_what_lies_around_the_elements(lazy: str, around: str) -> None:
+    """``as_strided`` counts from the start of the storage, and what it finds there has the mark as well."""
+    slices = {"conjugate_slice": lambda: pairs(5, 9).conj()[1:4, 2:6]}
+    given, expected = ((LAZY | COMPLEX | slices)[lazy]() for _ in range(2))
+    torch.testing.assert_close(run(AROUND[around], given), AROUND[around](expected))
+    torch.testing.assert_close(given, expected)
+
+
 def test_gradients_that_come_as_negatives() -> None:
     grads = []
     for compiled in (False, True):

@@ -69,7 +69,7 @@ class StorageViews:
             key = each.untyped_storage()._cdata
             storages[key] = storages.get(key, 0) + 1
         for each in tensors:
-            if (each.is_neg() or each.is_conj()) and storages[each.untyped_storage()._cdata] > 1:
+            if _is_lazy(each) and storages[each.untyped_storage()._cdata] > 1:
                 return "an input with the negative or conjugate bit shares memory with another input"
         return None
 
@@ -91,7 +91,11 @@ class StorageViews:
                 )
             if node.op != "call_function" or node.target not in _VIEWS:
                 continue
-            behind = _behind(node.args[0])
+            chain = _chain(node.args[0])
+            # Such elements are computed before the plan reads them, and not what lies around them.
+            if any(_is_lazy(each.meta["val"]) for each in chain):
+                raise OutsideOfInput("as_strided of what has the negative or conjugate bit")
+            behind = chain[-1]
             if behind.op != "placeholder":
                 if behind.target in _SCATTERS and not _is_dense(behind.meta["val"]):  # eager copies the gaps as well
                     raise OutsideOfInput("as_strided reads between the elements of a copy with gaps")
@@ -163,6 +167,11 @@ def _takes_storage_views(gm: torch.fx.GraphModule) -> bool:
     )
 
 
+def _is_lazy(value: torch.Tensor) -> bool:
+    """Whether its memory holds other numbers than its elements."""
+    return value.is_neg() or value.is_conj()
+
+
 def _is_made_of_windows(value: torch.Tensor) -> bool:
     """Whether elements share memory and torch's scatters keep it so; they copy what is expanded."""
     expanded = any(isinstance(n, int) and n == 0 for n in value.stride())
@@ -179,13 +188,16 @@ def _is_strided(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
-def _behind(node: Any) -> torch.fx.Node:
-    """The tensor whose memory a value lies in; as_strided_scatter's result stands for its argument's."""
+def _chain(node: Any) -> list[torch.fx.Node]:
+    """A value, what it is a view of, and so on to the tensor whose memory it lies in; as_strided_scatter's result stands for its
+    argument's."""
+    chain = [node]
     while node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
         if node.target is not _aten.as_strided_scatter.default and not _is_view(node.target):
             break
         node = node.args[0]
-    return node
+        chain.append(node)
+    return chain
 
 
 def _reach(view: torch.fx.Node) -> int:
