@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from columns import BY_NAME
 from execute import Outcome, eager
-from other_ways import OTHER_WAYS
+from other_ways import OTHER_WAYS, OTHER_WAYS_OF_GPUS
 from program import Program
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -326,7 +327,9 @@ def _by_the_other_lstm(program: Program, error: str, call: int) -> Outcome | Non
 
 def _by_other_ways(program: Program) -> list[list[Outcome]]:
     source = program.function_source()
-    return [eager(program, mode=mode) for text, mode in OTHER_WAYS if re.search(text, source)]
+    on_gpu = BY_NAME[program.column].device != "cpu"
+    ways = [*OTHER_WAYS, *(OTHER_WAYS_OF_GPUS if on_gpu else ())]
+    return [eager(program, mode=mode) for text, mode in ways if re.search(text, source)]
 
 
 def _last_bit(arguments: list[Any]) -> float:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
+from norms_as_defined import as_defined
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
@@ -41,13 +43,15 @@ class _NansOfSign(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
-        if type(result) is not Tensor or result.is_nested or not result.is_floating_point() or name in _MOVES:
+        jagged = isinstance(result, Tensor) and result.is_nested
+        if (type(result) is not Tensor and not jagged) or not result.is_floating_point() or name in _MOVES:
             return result
         written = name.endswith("_") and not name.endswith("__")
-        if 0 in result.stride() or result.is_neg() or (result._is_view() and not written):
-            return result
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            data = result.data
+            values = result._values if jagged else result
+            if 0 in values.stride() or values.is_neg() or (values._is_view() and not written):
+                return result
+            data = values.data
             data.copy_(
                 torch.where(data.isnan(), torch.full_like(data, torch.nan).copysign(data.new_tensor(self._sign)), data)
             )
@@ -117,6 +121,66 @@ def _logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     more = torch.log1p(torch.exp2(-(one - two).abs())) / math.log(2)
     exact = torch.where(one == two, one + 1, torch.maximum(one, two) + more)
     return result + torch.where(exact.isfinite(), exact - result.detach(), 0.0).to(result.dtype)
+
+
+def _tanhshrink(off: float | None) -> Callable[..., Any]:
+    """Of a small number little is left of the difference from its tanh, of whose last bit it depends what that is: the tanh ``off`` by so
+    many of its last bits, or the difference exact."""
+
+    def way(input: Tensor) -> Tensor:
+        if not input.is_floating_point():
+            return F.tanhshrink(input)
+        if off is None:
+            return (input.double() - input.double().tanh()).to(input.dtype)
+        return input - input.tanh() * (1 + off * torch.finfo(input.dtype).eps)
+
+    return way
+
+
+def _by_halves(of: Callable[..., Any]) -> Callable[..., Any]:
+    """A sum or an average as the sum of those of every second element and of the others: where numbers cancel, what is left of a smaller
+    one depends on when it is added."""
+
+    def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = of(input, *args, **kwargs)
+        if type(input) is not Tensor or not input.is_floating_point() or not input.dim():
+            return result
+        wide = input.to(torch.promote_types(torch.float32, input.dtype))
+        ranges = [
+            torch.arange(size).reshape(-1, *[1] * (input.dim() - 1 - dim)) for dim, size in enumerate(input.shape)
+        ]
+        second = sum(ranges) % 2 == 1  # type: ignore[arg-type]
+        halves = (of(torch.where(mask, wide, -0.0), *args, **kwargs) for mask in (second, ~second))
+        return torch.empty_like(result).copy_(next(halves) + next(halves))
+
+    return way
+
+
+def _with_zeros_between(of: Callable[..., Any], convolution: Callable[..., Any]) -> Callable[..., Any]:
+    """A transposed convolution as one of its input with zeros between the elements and around them, which NaN and infinities are
+    multiplied by. So computes a GPU."""
+
+    def way(
+        input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+        groups: int = 1, dilation: Any = 1,
+    ) -> Any:  # fmt: skip
+        result = of(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        rank = weight.dim() - 2
+        each = [
+            [value] * rank if isinstance(value, int) else list(value)
+            for value in (stride, padding, output_padding, dilation)
+        ]
+        for dim, step in enumerate(each[0], input.dim() - rank):
+            apart = torch.stack([input, *[torch.zeros_like(input)] * (step - 1)], dim + 1).flatten(dim, dim + 1)
+            input = apart.narrow(dim, 0, (input.shape[dim] - 1) * step + 1)
+        sizes = []
+        for size, pad, more, wide in zip(weight.shape[2:], *each[1:], strict=True):
+            sizes = [wide * (size - 1) - pad, wide * (size - 1) - pad + more, *sizes]
+        turned = weight.flip(list(range(2, rank + 2))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        made = convolution(F.pad(input, sizes), turned, bias, dilation=tuple(each[3]), groups=groups)
+        return torch.empty_like(result).copy_(made)
+
+    return way
 
 
 def _linspace(start: float, end: float, steps: int, **kwargs: Any) -> Tensor:
@@ -236,26 +300,29 @@ def _from_zero(of: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _RowsOfAttention(torch.autograd.Function):
-    """The derivative of scores is a difference of two sums over the values' columns, which are equal with one key. Eager's kernel takes one
-    as a product of matrices and the other as a sum of products, and what is left may be a last bit of them. Here the first is exact."""
+    """The derivative of scores is a difference of two sums over the values' columns, which are equal where a row has one weight: with one
+    key, or one score that is far above the others. Eager's kernel takes one as a product of matrices and the other as a sum of products,
+    and what is left may be a last bit of their terms. Here the first is that much too large, or too small."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, value: Tensor, sign: float) -> Tensor:
         weights = torch.ops.aten._safe_softmax(scores, -1)
         out = weights @ value
         ctx.save_for_backward(weights, value, out)
+        ctx.bit = sign * torch.finfo(value.dtype).eps
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (gradient,) = gradients
         weights, value, out = ctx.saved_tensors
-        of_weights = (gradient.double() @ value.mT.double()).to(gradient.dtype)
-        return weights * (of_weights - (gradient * out).sum(-1, keepdim=True)), weights.mT @ gradient
+        exact, terms = gradient.double() @ value.mT.double(), gradient.abs() @ value.mT.abs()
+        of_weights = (exact + ctx.bit * terms).to(gradient.dtype)
+        return weights * (of_weights - (gradient * out).sum(-1, keepdim=True)), weights.mT @ gradient, None
 
 
 def _attention_by_rows(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    sign: float, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     if dropout_p:
@@ -268,7 +335,7 @@ def _attention_by_rows(
     if attn_mask is not None:
         boolean = attn_mask.dtype is torch.bool
         scores = scores.masked_fill(~attn_mask, -torch.inf) if boolean else scores + attn_mask
-    return cast("Tensor", _RowsOfAttention.apply(scores, value))
+    return cast("Tensor", _RowsOfAttention.apply(scores, value, sign))
 
 
 def _ordered(reverse: bool) -> dict[Any, Callable[..., Any]]:
@@ -285,24 +352,38 @@ _SUMS_OF_TWO = tuple(of for of in _PRODUCTS if of not in (torch.addmm, torch.bad
 _SUMS_FROM_ZERO = (*_PRODUCTS, F.conv1d, F.conv2d, F.conv_transpose1d, F.conv_transpose2d, torch.conv1d, torch.conv2d)
 _ACTIVATIONS = (F.elu, F.selu, F.celu, F.hardtanh, F.relu6, F.hardswish)
 _NORMS = (F.layer_norm, F.group_norm, F.instance_norm, F.batch_norm, F.rms_norm)
+_SUMS = (Tensor.sum, Tensor.mean, torch.sum, torch.mean)
+_SUMS += (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.avg_pool1d, F.avg_pool2d)
+_TRANSPOSED = {
+    F.conv_transpose1d: _with_zeros_between(F.conv_transpose1d, F.conv1d),
+    F.conv_transpose2d: _with_zeros_between(F.conv_transpose2d, F.conv2d),
+}
 # By the text of the steps for which each is worth running: an expression.
 OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"(std|var)_mean\(", lambda: _Mode({of: _mean_by_itself(of) for of in (torch.std_mean, torch.var_mean)})),
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float64, of) for of in _NORMS})),
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float32, of) for of in _NORMS})),
+    (r"_norm\(", lambda: _Mode({of: as_defined(of) for of in _NORMS})),
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
     (r"logaddexp2\(", lambda: _Mode({torch.logaddexp2: _logaddexp2})),
+    *((r"tanhshrink\(", lambda off=off: _Mode({F.tanhshrink: _tanhshrink(off)})) for off in (None, 1.0, -1.0)),
+    (r"\b(sum|mean)\(|avg_pool", lambda: _Mode({of: _by_halves(of) for of in _SUMS})),
     (r"linspace\(", lambda: _Mode({torch.linspace: _linspace})),
     (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=True) for of in _HARD})),
     (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=False) for of in _HARD})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _from_the_last(of) for of in _SUMS_OF_TWO})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(|F\.conv", lambda: _Mode({of: _from_zero(of) for of in _SUMS_FROM_ZERO})),
-    (r"scaled_dot_product", lambda: _Mode({F.scaled_dot_product_attention: _attention_by_rows})),
+    (r"scaled_dot_product", lambda: _Mode({F.scaled_dot_product_attention: partial(_attention_by_rows, 1.0)})),
+    (r"scaled_dot_product", lambda: _Mode({F.scaled_dot_product_attention: partial(_attention_by_rows, -1.0)})),
     (r"\b(elu|selu|celu|hardtanh|relu6|hardswish)\(", lambda: _Mode({of: _one_by_one(of) for of in _ACTIVATIONS})),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
     (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(1.0)),
     (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(-1.0)),
+]
+# On a GPU alone.
+OTHER_WAYS_OF_GPUS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
+    (r"conv_transpose", lambda: _Mode(_TRANSPOSED)),
 ]

@@ -321,6 +321,50 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         (1,),
         True,
     ),
+    "a group of one element, divided by zero": (
+        ["torch.rand(8, 2) + 0.5"],
+        [
+            "F.group_norm({0}, 2, torch.tensor([1.1, 1.0]), torch.tensor([0.0, 1.0]))",
+            "{0} / torch.zeros(2)",
+            "{0}.isnan()",
+        ],
+        (2, 0),
+        True,
+        (2, 1),
+        True,
+    ),
+    "a batch norm whose weight is infinite": (
+        ["torch.tensor([[0.0, 1.0], [4.0, 2.0]])"],
+        ["F.batch_norm(x0, torch.ones(2), torch.ones(2), torch.rsqrt(x0[0]), torch.rsqrt(x0[0]))", "{0} > 1e30"],
+        (1, 0),
+        True,
+        (0, 1),
+        True,
+    ),
+    "what is left of a small number without its tanh": (
+        ["torch.tensor([-1e-4, 1e-4, 2.0])"],
+        ["F.tanhshrink({0})", "{0}.view(torch.int32)", "{0} < 0"],
+        (0,),
+        True,
+        (2,),
+        True,
+    ),
+    "whether the mean of what cancels is zero": (
+        ["torch.tensor([[1e-30, 1.0, -1.0, 1e-40], [1.0, 2.0, 3.0, 4.0]])"],
+        ["F.adaptive_avg_pool1d({0}, 1)", "{0} != 0"],
+        (0, 0),
+        False,
+        (1, 0),
+        False,
+    ),
+    "whether a sum of what cancels is zero": (
+        ["torch.tensor([[1e-30, 1.0, -1.0, 1e-40], [1.0, 2.0, 3.0, 4.0]])"],
+        ["{0}.sum(-1)", "{0} != 0"],
+        (0,),
+        False,
+        (1,),
+        False,
+    ),
 }
 
 
@@ -339,6 +383,32 @@ def test_what_other_ways_give_is_undetermined(name: str) -> None:
     assert differences(program, expected, ours) == []
     ours[0].outputs[0][determined] = wrong
     assert {each.kind for each in differences(program, expected, ours)} - {"input value"} == {"value"}
+
+
+def test_zeros_between_the_elements_of_a_gpus_convolution() -> None:
+    """Which a transposed one multiplies by NaN; the CPU's leaves them out."""
+    steps = [
+        Step("v0", "F.conv_transpose2d({0}, torch.full((1, 2, 1, 1), torch.nan), stride=2)", ["x0"]),
+        Step("v1", "{0}.to(torch.bool)", ["v0"]),
+    ]
+    for column in ("gpu", "direct"):
+        program = Program(column, [{}], [Input("x0", "torch.ones(1, 1, 3, 3)")], steps, ["v1"])
+        expected, ours = eager(program), eager(program)
+        ours[0].outputs[0][0, 0, 0, 1] = True
+        assert [each.kind for each in differences(program, expected, ours)] == ["value"] * (column == "direct")
+        ours[0].outputs[0][0, 0, 0, 0] = False
+        assert [each.kind for each in differences(program, expected, ours)] == ["value"]
+
+
+def test_the_sign_of_a_jagged_nan_is_undetermined() -> None:
+    jagged = "torch.nested.nested_tensor([torch.tensor([-2.0, 3.0])], layout=torch.jagged)"
+    steps = [Step("v0", "torch.sqrt({0})", ["x0"]), Step("v1", "torch.signbit({0})", ["v0"])]
+    program = Program("jagged", [{}], [Input("x0", jagged)], steps, ["v1"])
+    expected, ours = eager(program), eager(program)
+    ours[0].outputs[0].values()[0] ^= True
+    assert differences(program, expected, ours) == []
+    ours[0].outputs[0].values()[1] ^= True
+    assert [each.kind for each in differences(program, expected, ours)] == ["value"]
 
 
 @pytest.mark.parametrize("elements", [3, 16])  # fewer than a vector has, and whole vectors
@@ -370,6 +440,13 @@ GRADIENTS: dict[str, tuple[str, str, tuple[int, ...], Callable[[torch.Tensor], f
         (0, 0, 0, 3),
         lambda gradient: float(gradient[0, 0, 0, 3]) + 500,
         (1, 0, 0, 3),
+    ),
+    "attention's with one weight in a row": (
+        "torch.tensor([[0.5, -7e4], [1.0, 6e4]])[None, None]",
+        "F.scaled_dot_product_attention({0}, {0}, {0})",
+        (0, 0, 0, 0),
+        lambda gradient: float(gradient[0, 0, 0, 0]) + 0.02,
+        (0, 0, 0, 0),
     ),
 }
 
