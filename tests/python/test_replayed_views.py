@@ -27,6 +27,7 @@ VIEWS: dict[str, Function] = {
     "what a negative padding leaves": lambda x: (lambda y: (y.split(2)[-1], y[:2].diagonal(-1, 1, 0), y))(
         F.pad(x + 1, (0, -1))
     ),
+    "counted from the storage's start": lambda x: (lambda y: (y.as_strided((3, 2), (2, 1), 1), y))(F.pad(x * 2, (-5, 0))),
     "as other sizes": lambda x: (lambda y: (y.reshape(-1)[3:], y.unflatten(1, (2, -1))[:, 1], y.flatten()[1::3]))(
         x * 2
     ),

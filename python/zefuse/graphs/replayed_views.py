@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._functorch._aot_autograd.schemas import OutputType
+from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
 from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_symbols, free_unbacked_symbols
@@ -124,17 +124,20 @@ _Views = tuple[Node, set[Node]]
 
 
 def _groups(outputs: Sequence[Any], kind: str) -> Iterator[_Views]:
-    """Each value that the graph makes and of which several results are views (or it itself), and those. Not where AOTAutograd makes all
-    of them itself, of a result that it keeps for that (gradients flow through such views)."""
+    """Each value that the graph makes and of which several results are views (or it itself), and those. Not those of an input's memory
+    (``output_aliases.py``), nor where AOTAutograd makes all of them, of a result that it keeps (gradients flow through such views)."""
     groups: dict[Node, set[Node]] = {}
     plain: set[Node] = set()
-    regenerated = _regenerated(kind)
+    types = _types()
+    if types is None:
+        return iter(())
+    of_inputs = {outputs[at] for at, each in types.items() if each in (OutputType.alias_of_input, OutputType.is_input)}
     for at, node in enumerate(outputs[: _returned(outputs, kind)]):
-        if isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor):
+        if isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor) and node not in of_inputs:
             *_, root = _behind(node)
             if root.op == "call_function" and _storage(root) == _storage(node):
                 groups.setdefault(root, set()).add(node)
-                if node is not root and at not in regenerated:
+                if node is not root and types.get(at, OutputType.non_alias) in _PLAIN:
                     plain.add(node)
     return ((root, nodes) for root, nodes in groups.items() if len(nodes) > 1 and nodes & plain)
 
@@ -151,15 +154,19 @@ def _returned(outputs: Sequence[Any], kind: str) -> int:
     )
 
 
-def _regenerated(kind: str) -> set[int]:
-    """Which results AOTAutograd makes of others."""
+_PLAIN = (OutputType.non_alias, OutputType.unsafe_view_alias)
+
+
+def _types() -> dict[int, OutputType] | None:
+    """What AOTAutograd takes the function's results for, by their numbers among the outputs. None: nobody can tell."""
     context = TracingContext.try_get()
-    if kind != "forward" or context is None or context.fw_metadata is None:
-        return set()
-    first = len(context.fw_metadata.tokens) + context.fw_metadata.num_mutated_inp_runtime_indices
-    kept = (OutputType.non_alias, OutputType.unsafe_view_alias)
-    infos = context.fw_metadata.output_info
-    return {first + number for number, info in enumerate(infos) if info.output_type not in kept}
+    if context is None or context.fw_metadata is None:
+        return {}
+    metadata = context.fw_metadata
+    if not all(isinstance(meta, PlainTensorMeta) for meta in metadata.subclass_fw_graph_out_meta):
+        return None  # a subclass's tensors are several outputs each
+    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+    return {first + number: info.output_type for number, info in enumerate(metadata.output_info)}
 
 
 def _storage(node: Node) -> Any:
@@ -211,7 +218,15 @@ class _Replayer:
             self.view(source)
             for each in others:
                 self.returned(each)
-            self._copies[node] = self._graph.node_copy(node, lambda argument: self._copies[argument])
+            copy = self._graph.node_copy(node, lambda argument: self._copies[argument])
+            if node.target is _aten.as_strided.default and len(node.args) > 3 and node.args[3] is not None:
+                # It counts from where the storage begins, and there what it views begins in eager.
+                *_, root = _behind(node)
+                with self._graph.inserting_before(copy):
+                    begin = self._graph.call_method("storage_offset", (self._copies[root],))
+                    begin = self._graph.call_function(operator.add, (begin, copy.args[3]))
+                copy.args = (*copy.args[:3], begin)
+            self._copies[node] = copy
         return self._copies[node]
 
     def finish(self, made: Sequence[Node]) -> Graph:
