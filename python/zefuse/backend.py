@@ -353,9 +353,9 @@ def _compile(
     if kind == "forward":
         saved_strides.report(gm, compiled)
         saved_block.join(gm, compiled)
-        return output_aliases.apart(output_aliases.by_views(gm, compiled))
+        return output_aliases.apart(output_aliases.by_views(gm, kind, compiled))
     # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
-    return output_aliases.apart(compiled)
+    return output_aliases.apart(output_aliases.by_views(gm, kind, compiled))
 
 
 def _begin_backward(

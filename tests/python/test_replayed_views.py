@@ -27,7 +27,9 @@ VIEWS: dict[str, Function] = {
     "what a negative padding leaves": lambda x: (lambda y: (y.split(2)[-1], y[:2].diagonal(-1, 1, 0), y))(
         F.pad(x + 1, (0, -1))
     ),
-    "counted from the storage's start": lambda x: (lambda y: (y.as_strided((3, 2), (2, 1), 1), y))(F.pad(x * 2, (-5, 0))),
+    "counted from the storage's start": lambda x: (lambda y: (y.as_strided((3, 2), (2, 1), 1), y))(
+        F.pad(x * 2, (-5, 0))
+    ),
     "as other sizes": lambda x: (lambda y: (y.reshape(-1)[3:], y.unflatten(1, (2, -1))[:, 1], y.flatten()[1::3]))(
         x * 2
     ),
@@ -73,7 +75,7 @@ def test_results_without_gradients_beside_those_with(dynamic: bool) -> None:
         ours = theirs.detach().clone().requires_grad_()
         expected, actual = function(theirs), compiled(ours)
         torch.testing.assert_close(actual, expected, equal_nan=True)
-        for results, x in ((expected, theirs), (actual, ours)):
+        for results in (expected, actual):
             (results[0].sum() + results[2].sum() + results[6].sum()).backward()
             with torch.no_grad():
                 results[1].mul_(0)

@@ -354,3 +354,25 @@ def test_a_copy_seen_as_another_dtype_is_a_copy(dtype: torch.dtype, dynamic: boo
     assert torch.equal(x, kept)
     seen = torch.compile(lambda x: x.view(dtype), backend="zefuse", dynamic=dynamic)(x)
     assert seen.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_what_is_written_are_the_inputs(dynamic: bool) -> None:
+    """AOTAutograd lays some of them as what the graph computes, where sizes are symbols: other elements."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.mul_(2)
+        y[1:].zero_()
+        return x.chunk(2, 1)[-1], x.t()[1:].chunk(3)[1], y.chunk(2, 1)[1], y
+
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    for rows in (3, 5):
+        inputs = [[torch.arange(rows * 9.0).view(rows, 9)[:, 1:7], torch.ones(rows, 8)[:, 1:]] for _ in range(2)]
+        expected, actual = function(*inputs[0]), compiled(*inputs[1])
+        for theirs, ours in zip(expected, actual, strict=True):
+            assert ours.stride() == theirs.stride() and ours.storage_offset() == theirs.storage_offset()
+        for results in (expected, actual):
+            for result in results:
+                result.add_(1)
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(inputs[1], inputs[0])

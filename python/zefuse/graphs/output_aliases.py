@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
 from torch._guards import TracingContext
+from torch.fx.experimental.symbolic_shapes import free_symbols
 
+_copy = torch.ops.aten.copy_.default
 ALIASES = "zefuse_aliases"  # of a graph's output node: the numbers of outputs
 
 
@@ -82,16 +84,24 @@ def apart(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return run
 
 
-def by_views(gm: torch.fx.GraphModule, compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """``compiled``, a forward graph, with those outputs that are views of inputs whose elements overlap."""
-    output = gm.graph.output_node()
-    chosen = [number for number in numbers() if _views_an_overlapping_input(output.args[0][number])]  # type: ignore[index]
+def by_views(gm: torch.fx.GraphModule, kind: str, compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """``compiled``, a forward or inference graph, with views of the inputs themselves for the outputs that are views of inputs whose
+    elements overlap (of a forward graph), and of written inputs of symbolic sizes: of ``x.mul_(2).chunk(2)[1]`` the graph returns
+    a view of the product, whose place and strides AOTAutograd would take for the input's."""
+    outputs: Any = gm.graph.output_node().args[0]
+    graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+    graph.graph_copy(gm.graph, copies)
+    chosen: dict[int, torch.fx.Node] = {}
+    metadata = _metadata()
+    for number, base in ({} if metadata is None else _of_inputs(gm, metadata)).items():
+        node = outputs[number]
+        if kind == "forward" and _views_an_overlapping_input(node):
+            chosen[number] = copies[node]
+        elif _has_symbols(node) and (root := _root(node)) in _values_written_to(gm, metadata, base):
+            chosen[number] = _again(node, graph, copies | {root: copies[base]})
     if not chosen:
         return compiled
-    graph = torch.fx.Graph()
-    copies: dict[torch.fx.Node, torch.fx.Node] = {}
-    graph.graph_copy(gm.graph, copies)
-    graph.output(tuple(copies[output.args[0][number]] for number in chosen))  # type: ignore[index]
+    graph.output(tuple(chosen.values()))
     graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))  # writes too: `compiled` does them
     views = torch.fx.GraphModule(gm, graph)
 
@@ -104,6 +114,50 @@ def by_views(gm: torch.fx.GraphModule, compiled: Callable[[list[Any]], Any]) -> 
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _metadata() -> Any:
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
+def _of_inputs(gm: torch.fx.GraphModule, metadata: Any) -> dict[int, torch.fx.Node]:
+    """Which outputs are views of inputs, and of which."""
+    inputs = gm.graph.find_nodes(op="placeholder")[len(metadata.tokens) :]
+    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+    return {number: inputs[metadata.output_info[number - first].base_idx] for number in numbers()}
+
+
+def _values_written_to(gm: torch.fx.GraphModule, metadata: Any, base: torch.fx.Node) -> set[Any]:
+    """Here or, where it is an output of the graph for that, by AOTAutograd after the call."""
+    written = {node.args[1] for node in gm.graph.find_nodes(op="call_function", target=_copy) if node.args[0] is base}
+    inputs = gm.graph.find_nodes(op="placeholder")[len(metadata.tokens) :]
+    outputs: Any = gm.graph.output_node().args[0]
+    for number, at in enumerate(metadata.mutated_inp_runtime_indices):
+        if inputs[at] is base:
+            written.add(outputs[len(metadata.tokens) + number])
+    return written
+
+
+def _has_symbols(node: Any) -> bool:
+    if not isinstance(node, torch.fx.Node) or not isinstance(value := node.meta.get("val"), torch.Tensor):
+        return False
+    return bool(free_symbols((*value.shape, *value.stride(), value.storage_offset())))
+
+
+def _root(node: torch.fx.Node) -> torch.fx.Node:
+    """The value that it is a view of, or of a view, and so on."""
+    while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _again(node: torch.fx.Node, graph: torch.fx.Graph, copies: dict[Any, torch.fx.Node]) -> torch.fx.Node:
+    """The views up to ``node``, of the copy of their root. ``copies``: of its root, and of all sizes."""
+    if _root(node) is node:
+        return copies[node]
+    source = _again(node.args[0], graph, copies)  # type: ignore[arg-type]
+    return graph.node_copy(node, lambda argument: source if argument is node.args[0] else copies[argument])
 
 
 def _views_an_overlapping_input(node: Any) -> bool:
