@@ -229,8 +229,8 @@ private:
                                                    (node.schema->overload.empty() ? "" : "." + node.schema->overload);
     if (emitter) {
       Operation* before = b_.getInsertionBlock()->empty() ? nullptr : &b_.getInsertionBlock()->back();
+      Op op(graph_, node, values_, build);
       try {
-        Op op(graph_, node, values_, build);
         if (OpTable::refuses(node.schema->op, [&] { return op.element(); }))
           op.refuseType(op.element());
         for (StringRef tensor : llvm::split(OpTable::tensorsOfItsType(node.schema->op), ' '))
@@ -246,8 +246,7 @@ private:
         list(node, key, made);
         if (chosen > Implementation::eager)
           markImplementation(made, chosen, row->second);
-        for (const Op::Requirement& required : op.requirements())
-          checks_.add(node, required);
+        checks_.add(op);
         values_[index] = op.fallbackReason().empty() || !options_.host_calls
                              ? std::move(results)
                              : withFallback(node, results, before, op.fallbackReason());
@@ -255,6 +254,7 @@ private:
       } catch (const NotLowered& refusal) {
         reason = refusal.what();
         eraseAfter(before);
+        checks_.add(op);  // the call that raises goes where nothing reads what it gives: of no elements nothing is read
       }
     }
     if (!options_.host_calls)

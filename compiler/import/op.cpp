@@ -59,10 +59,11 @@ void Op::refuseOverflow(StringRef name) const {
 
 void Op::require(AffineExpr least, StringRef error, const Twine& message, const Exprs& numbers) {
   const auto known = dyn_cast<AffineConstantExpr>(simplifyAffine(least, 0, build.num_symbols));
-  if (known && known.getValue() < 0)
+  if (known && known.getValue() >= 0)
+    return;
+  requirements_.push_back({least, error.str(), message.str(), numbers});
+  if (known)
     refuse("eager raises for its sizes");
-  if (!known)
-    requirements_.push_back({least, error.str(), message.str(), numbers});
 }
 
 const Argument& Op::argument(StringRef name) const {

@@ -19,6 +19,11 @@ void SizeChecks::add(const fx::Node& node, const Op::Requirement& required) {
        b_.getNamedAttr("numbers", map(required.numbers)), b_.getNamedAttr("source", b_.getStringAttr(source))}));
 }
 
+void SizeChecks::add(const Op& op) {
+  for (const Op::Requirement& required : op.requirements())
+    add(op.node, required);
+}
+
 bool SizeChecks::isTracings(const fx::Node& node) {
   const StringRef target = node.schema->target;
   if (target == "aten._assert_scalar.default") {

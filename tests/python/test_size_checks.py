@@ -3,7 +3,7 @@ whether tracing guarded those sizes or not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -120,9 +120,9 @@ def test_what_tracing_asserts_is_checked() -> None:
                 compiled(x, y)
 
 
-@pytest.mark.parametrize("index", [0, 3])
-def test_an_index_that_no_shape_rule_looks_at(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch 2.11's rule of select has no bounds, for fixed sizes neither."""
+@pytest.fixture
+def select_without_bounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch 2.11's shape rule, for fixed sizes neither."""
     from torch._subclasses import fake_impls
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -134,16 +134,29 @@ def test_an_index_that_no_shape_rule_looks_at(index: int, monkeypatch: pytest.Mo
 
     monkeypatch.setitem(fake_impls.op_implementations_dict, torch.ops.aten.select.int, without_bounds)
     FakeTensorMode.cache_clear()
-    try:
-        compiled = torch.compile(lambda x: (x + 1).select(-1, index), backend="zefuse")
-        for columns in (64, 8, 2, 0):
-            x = torch.randn(1, columns)
-            if columns > 3:
-                torch.testing.assert_close(compiled(x), (x + 1).select(-1, index))
-            elif columns <= index:
-                with pytest.raises(
-                    IndexError, match=rf"index {index} out of range for tensor of size \[1, {columns}\]"
-                ):
-                    compiled(x)
-    finally:
-        FakeTensorMode.cache_clear()
+    yield
+    FakeTensorMode.cache_clear()
+
+
+@pytest.mark.usefixtures("select_without_bounds")
+@pytest.mark.parametrize("index", [0, 3])
+def test_an_index_that_no_shape_rule_looks_at(index: int) -> None:
+    compiled = torch.compile(lambda x: (x + 1).select(-1, index), backend="zefuse")
+    for columns in (64, 8, 2, 0):
+        x = torch.randn(1, columns)
+        if columns > 3:
+            torch.testing.assert_close(compiled(x), (x + 1).select(-1, index))
+        elif columns <= index:
+            with pytest.raises(IndexError, match=rf"index {index} out of range for tensor of size \[1, {columns}\]"):
+                compiled(x)
+
+
+@pytest.mark.usefixtures("select_without_bounds")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_such_an_index_of_what_nothing_reads(dynamic: bool) -> None:
+    """A sort of no elements reads none, so that neither a step nor a call through ATen is left to raise."""
+    compiled = torch.compile(
+        lambda x: (x + 1).select_scatter(x.select(0, 0), 0, -1).sort(1)[0], backend="zefuse", dynamic=dynamic
+    )
+    with pytest.raises(IndexError, match=r"index 0 out of range for tensor of size \[0, 5\] at dimension 0"):
+        compiled(torch.ones(0, 5))
