@@ -6,6 +6,7 @@ eager's kernels.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -83,6 +84,41 @@ def _norm_in(dtype: torch.dtype, of: Callable[..., Any]) -> Callable[..., Any]:
         # Running statistics are written by the first call.
         exact = of(wide(input), *map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
         return torch.empty_like(result).copy_(exact)
+
+    return way
+
+
+def _of_deviations(of: Callable[..., Any]) -> Callable[..., Any]:
+    """``layer_norm`` and ``group_norm`` of differences from an exact mean, which equal elements and a group of one have none of: eager
+    multiplies the value and the mean by the deviation's inverse first, and subtracts what may be infinite or a last bit."""
+
+    def way(
+        input: Tensor, sizes: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    ) -> Tensor:
+        result = of(input, sizes, weight, bias, eps)
+        if type(input) is not Tensor or not input.is_floating_point() or not input.numel():
+            return result
+        groups = of is F.group_norm
+        rows = input.double().reshape((*input.shape[:1], sizes, -1)) if groups else input.double().flatten(-len(sizes))
+        off = rows - rows.mean(-1, keepdim=True)
+        exact = (off / (off.square().mean(-1, keepdim=True) + eps).sqrt()).reshape(input.shape)
+        shape = (-1, *[1] * (input.dim() - 2)) if groups else tuple(sizes)
+        exact = exact if weight is None else exact * weight.double().reshape(shape)
+        return torch.empty_like(result).copy_(exact if bias is None else exact + bias.double().reshape(shape))
+
+    return way
+
+
+def _scan_in_single(of: Callable[..., Any], step: Callable[..., Tensor]) -> Callable[..., Any]:
+    """``cumsum`` and ``cumprod`` of f32 as on a GPU, in f32. Eager's on the CPU are in double precision, and so come back from what is
+    beyond f32's range."""
+
+    def way(input: Tensor, dim: int, **kwargs: Any) -> Tensor:
+        result: Tensor = of(input, dim, **kwargs)
+        if type(input) is not Tensor or result.dtype != torch.float32 or not result.dim() or not result.numel():
+            return result
+        steps = itertools.accumulate(input.to(torch.float32).unbind(dim), step)
+        return torch.empty_like(result).copy_(torch.stack(list(steps), dim))
 
     return way
 
@@ -244,9 +280,32 @@ def _channels_last(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return torch.empty_like(result).copy_(other)
 
 
+def _zeros_of_sign(of: Callable[..., Any], sign: float) -> Callable[..., Any]:
+    """A pool whose largest numbers are zeros of both signs, which are equal: it gives one of this sign."""
+
+    def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = of(input, *args, **kwargs)
+        if type(input) is not Tensor or type(result) is not Tensor or not input.is_floating_point():
+            return result
+        zero = torch.tensor(sign * 0.0, dtype=input.dtype)
+        with torch.no_grad():
+            least = torch.finfo(input.dtype).tiny
+            of_sign = of(torch.where((input == 0) & (input.signbit() == zero.signbit()), least, input), *args, **kwargs)
+            result.data.copy_(torch.where((result == 0) & (of_sign == least), zero, result))
+        return result
+
+    return way
+
+
+def _pools(sign: float) -> dict[Any, Callable[..., Any]]:
+    """Pools, with the zeros of an activation before them."""
+    ways = {of: _zeros_of_sign(of, sign) for of in (F.max_pool1d, F.max_pool2d)}
+    return ways | {F.softshrink: _one_by_one(F.softshrink)}
+
+
 def _one_by_one(of: Callable[..., Any]) -> Callable[..., Any]:
-    """An activation whose derivative at NaN is one thing in eager's vectors and another in the elements after the last whole one: of an
-    input with gaps all are computed as those."""
+    """An activation of which eager's vectors give one thing and the elements after the last whole one another: the derivative at NaN, the
+    sign of a zero (``softshrink``), the value at infinity (``gelu``). Of an input with gaps all are computed as the latter."""
 
     def way(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         if type(input) is not Tensor or input.is_nested:
@@ -350,7 +409,7 @@ _PRODUCTS = (torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch
 _PRODUCTS += (Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, Tensor.mm, Tensor.bmm)
 _SUMS_OF_TWO = tuple(of for of in _PRODUCTS if of not in (torch.addmm, torch.baddbmm))
 _SUMS_FROM_ZERO = (*_PRODUCTS, F.conv1d, F.conv2d, F.conv_transpose1d, F.conv_transpose2d, torch.conv1d, torch.conv2d)
-_ACTIVATIONS = (F.elu, F.selu, F.celu, F.hardtanh, F.relu6, F.hardswish)
+_ACTIVATIONS = (F.elu, F.selu, F.celu, F.hardtanh, F.relu6, F.hardswish, F.softshrink, F.gelu)
 _NORMS = (F.layer_norm, F.group_norm, F.instance_norm, F.batch_norm, F.rms_norm)
 _SUMS = (Tensor.sum, Tensor.mean, torch.sum, torch.mean)
 _SUMS += (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.avg_pool1d, F.avg_pool2d)
@@ -358,12 +417,15 @@ _TRANSPOSED = {
     F.conv_transpose1d: _with_zeros_between(F.conv_transpose1d, F.conv1d),
     F.conv_transpose2d: _with_zeros_between(F.conv_transpose2d, F.conv2d),
 }
+_SCANS = {of: _scan_in_single(of, torch.mul) for of in (torch.cumprod, Tensor.cumprod)}
+_SCANS |= {of: _scan_in_single(of, torch.add) for of in (torch.cumsum, Tensor.cumsum)}
 # By the text of the steps for which each is worth running: an expression.
 OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"(std|var)_mean\(", lambda: _Mode({of: _mean_by_itself(of) for of in (torch.std_mean, torch.var_mean)})),
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float64, of) for of in _NORMS})),
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float32, of) for of in _NORMS})),
     (r"_norm\(", lambda: _Mode({of: as_defined(of) for of in _NORMS})),
+    (r"(layer|group)_norm\(", lambda: _Mode({of: _of_deviations(of) for of in (F.layer_norm, F.group_norm)})),
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
     (r"logaddexp2\(", lambda: _Mode({torch.logaddexp2: _logaddexp2})),
@@ -376,7 +438,12 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r" @ |matmul\(|mm\(|linear\(|einsum\(|F\.conv", lambda: _Mode({of: _from_zero(of) for of in _SUMS_FROM_ZERO})),
     (r"scaled_dot_product", lambda: _Mode({F.scaled_dot_product_attention: partial(_attention_by_rows, 1.0)})),
     (r"scaled_dot_product", lambda: _Mode({F.scaled_dot_product_attention: partial(_attention_by_rows, -1.0)})),
-    (r"\b(elu|selu|celu|hardtanh|relu6|hardswish)\(", lambda: _Mode({of: _one_by_one(of) for of in _ACTIVATIONS})),
+    (r"max_pool[12]d\(", lambda: _Mode(_pools(1.0))),
+    (r"max_pool[12]d\(", lambda: _Mode(_pools(-1.0))),
+    (
+        r"\b(elu|selu|celu|hardtanh|relu6|hardswish|softshrink|gelu)\(",
+        lambda: _Mode({of: _one_by_one(of) for of in _ACTIVATIONS}),
+    ),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
@@ -386,4 +453,5 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
 # On a GPU alone.
 OTHER_WAYS_OF_GPUS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"conv_transpose", lambda: _Mode(_TRANSPOSED)),
+    (r"cum(sum|prod)\(", lambda: _Mode(_SCANS)),
 ]

@@ -313,6 +313,30 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         (3,),
         True,
     ),
+    "the sign of a zero that is shrunk": (
+        ["torch.tensor([-0.25] * 64 + [2.0])"],
+        ["F.softshrink({0}, 0.5)", "1 / {0}"],
+        (0,),
+        -math.inf,
+        (64,),
+        3.0,
+    ),
+    "which of two zeros a pool gives": (
+        ["torch.tensor([[0.0, -0.0, -1.0, -1.0, 2.0, 0.0]])"],
+        ["F.max_pool1d({0}, 2)", "1 / {0}"],
+        (0, 0),
+        -math.inf,
+        (0, 1),
+        3.0,
+    ),
+    "a group of one element normalised, as an integer": (
+        ["torch.tensor([[1e30, 1.0], [2.0, 3.0]]).to(torch.bfloat16)"],
+        ["F.group_norm({0}, 2, None, torch.tensor([1.5, 7.5]).to({0}.dtype))", "{0}.to(torch.int16)"],
+        (0, 0),
+        1,
+        (0, 1),
+        9,
+    ),
     "the middle of a range as a divisor": (
         ["torch.ones(7)"],
         ["{0} * torch.linspace(-1, 1, 7)", "torch.remainder(1.0, {0})", "{0}.isnan()"],
@@ -582,3 +606,14 @@ def test_what_both_lstms_refuse_is_refused() -> None:
     assert "modified by an inplace operation" in str(expected[0].error)
     ours[0].error = None
     assert [each.kind for each in differences(program, expected, ours)] == ["no error"]
+
+
+def test_a_running_product_beyond_single_precision_is_undetermined_on_a_gpu() -> None:
+    """Eager's on the CPU is in double precision and comes back from there."""
+    inputs = [Input("x0", "torch.tensor([1e30, -1e30, 1e-40, 1e-40])")]
+    steps = [Step("v0", "torch.cumprod({0}, 0)", ["x0"]), Step("v1", "{0}.tanh()", ["v0"])]
+    for column, kinds in (("gpu", set()), ("direct", {"value"})):
+        program = Program(column, [{}], inputs, steps, ["v1"])
+        expected, ours = eager(program), eager(program)
+        ours[0].outputs[0][3] = -1.0
+        assert {each.kind for each in differences(program, expected, ours)} == kinds
