@@ -526,12 +526,14 @@ def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inpu
 _REPEATED = [torch.tensor(0.5), torch.rand(4), torch.rand(5, 1, 1)]
 
 
+_BY_ONE_OPERAND = [
+    torch.logical_or, torch.logical_and, torch.logical_xor, torch.logaddexp, torch.logaddexp2, torch.heaviside, torch.copysign,
+    torch.floor_divide, torch.xlogy, torch.special.xlog1py,
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("device", ["cpu", "gpu:0"])
-@pytest.mark.parametrize(
-    "operator",
-    [torch.logical_or, torch.logical_and, torch.logical_xor, torch.logaddexp, torch.logaddexp2, torch.heaviside, torch.copysign,
-     torch.floor_divide],
-)  # fmt: skip
+@pytest.mark.parametrize("operator", _BY_ONE_OPERAND)
 def test_strides_beside_what_is_repeated(operator: Any, device: str) -> None:
     """torch's shape rules make these of several operators, the first of one operand alone: channels last became contiguous."""
     image = torch.rand(3, 5, 6, 4, generator=torch.Generator().manual_seed(0))
@@ -549,6 +551,26 @@ def test_strides_beside_what_is_repeated(operator: Any, device: str) -> None:
 
     actual = torch.compile(function, backend="zefuse", dynamic=False, options={"device": device})(pairs)
     expected = function(pairs)
+    assert [each.stride() for each in actual] == [each.stride() for each in expected]
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("operator", _BY_ONE_OPERAND)
+def test_strides_of_two_that_are_repeated_or_lie_otherwise(operator: Any, dynamic: bool) -> None:
+    channels_last = torch.rand(2, 3, 1, 5).contiguous(memory_format=torch.channels_last)
+    pairs = [
+        (torch.rand(1, 5, 5).permute(2, 0, 1), torch.rand(3, 5)),
+        (torch.rand(5, 1, 3).transpose(0, 2), torch.rand(1, 4, 5)),
+        (channels_last, torch.rand(3, 4, 1)),
+        (channels_last[:1], torch.rand(2, 3, 4, 1)),
+        (torch.rand(4, 3).t(), torch.rand(3, 4)),
+    ]
+
+    def function(pairs: list[Any]) -> list[torch.Tensor]:
+        return [operator(*each) for one, other in pairs for each in ((one, other), (other, one))]
+
+    actual, expected = zefuse(function, dynamic=dynamic)(pairs), function(pairs)
     assert [each.stride() for each in actual] == [each.stride() for each in expected]
     torch.testing.assert_close(actual, expected)
 

@@ -212,27 +212,25 @@ def index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Any:
 
 
 def pointwise(of: torch._ops.OpOverload, leads: int) -> Callable[..., Any]:
-    """``of`` of a tensor and one that is repeated to its sizes: as the first lies in memory, whichever operand it is. torch's shape rules
-    make these operators of others, of which the first sees operand ``leads`` alone."""
+    """``of`` of two tensors as eager lays it: in the order of memory of both, repeated to the result's sizes. torch's shape rules make
+    these operators of others, of which the first sees operand ``leads`` alone, and not repeated."""
+    utils = torch._prims_common
 
     def way(*operands: Any) -> Any:
         if not all(isinstance(each, torch.Tensor) for each in operands):
             return NotImplemented
-        small, large = operands[leads], operands[1 - leads]
+        one, other = operands
+        alike = one.shape == other.shape
         if (
-            small.shape == large.shape
-            or not _fits(small, large.shape)
-            or (small.dim() == 0 and small.dtype != large.dtype)  # whose dtype counts for less, and would not repeated
-            or torch._prims_common.is_contiguous_or_false(large)
-        ):
+            (alike and (leads == 0 or one.stride() == other.stride()))
+            or (one.dtype != other.dtype and 0 in (one.dim(), other.dim()))  # whose dtype counts for less, but not repeated
+            or all(utils.is_contiguous_or_false(each) for each in operands)
+        ):  # fmt: skip
             return NotImplemented
-        order = torch._prims_common.compute_elementwise_output_logical_to_physical_perm(
-            large, small.expand(large.shape)
-        )[0]
-        if list(order) == list(range(large.dim())):
-            return NotImplemented
-        laid = [each.expand(large.shape).permute(order) for each in operands]
-        laid[leads] = laid[leads].contiguous()
+        sizes = torch._refs._broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call]
+        repeated = [each.expand(sizes) for each in operands]
+        order = utils.compute_elementwise_output_logical_to_physical_perm(*repeated)[0]
+        laid = [each.permute(order).contiguous() for each in repeated]
         return of(*laid).permute([order.index(dim) for dim in range(len(order))])
 
     return way
