@@ -92,6 +92,10 @@ WRITES: dict[str, Function] = {
     "longer_than_it": lambda x: x.as_strided((6,), (1,)).mul_(2),
     "of_a_slice": lambda x: x[1:].as_strided((2,), (1,)).mul_(2),
     "of_what_was_made": lambda x: (x * 2)[1:].as_strided((2,), (1,), 0).add_(1),
+    "read_in_it": lambda x: (x.mul_(2), x.as_strided((2,), (1,), 6) + 1)[1],
+    "read_before": lambda x: (x.mul_(2), x.as_strided((3,), (1,), 0) + 1)[1],
+    "read_behind": lambda x: (x.mul_(2), x.as_strided((3,), (1,), 10) + 1)[1],
+    "read_between": lambda x: (x[1:].mul_(2), x.as_strided((3,), (1,), 4).cos(), x.add_(1))[1],
 }
 
 
@@ -120,6 +124,11 @@ def test_a_part_written_of_elements_that_lie_in_one_place(name: str) -> None:
 def test_a_write_between_the_elements() -> None:
     with pytest.warns(UserWarning, match="a graph runs in eager"):
         check(lambda x: x.as_strided((3,), (1,), 0).mul_(2), lambda: [torch.arange(20.0)[:12:3]])
+
+
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
+def test_a_read_between_the_elements_that_are_written() -> None:
+    check(lambda x: (x.mul_(2), x.as_strided((3,), (1,), 0) + 1)[1], lambda: [torch.arange(20.0)[:12:3]])
 
 
 def views(*ranges: tuple[int, int]) -> list[torch.Tensor]:

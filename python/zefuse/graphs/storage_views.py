@@ -82,6 +82,7 @@ class StorageViews:
         ):
             # Functional operators change one element; here that would be several.
             raise OutsideOfInput("an input is written whose elements share memory (an expanded one, windows)")
+        written = [each for each in output_aliases.written(self._examples) if _is_strided(each)]
         for node in gm.graph.nodes:
             if node.target in _SCATTERS and _is_made_of_windows(node.args[0].meta["val"]):
                 raise OutsideOfInput("elements are written that share memory with others of the same tensor (windows)")
@@ -99,6 +100,8 @@ class StorageViews:
             if behind.op != "placeholder":
                 if behind.target in _SCATTERS and not _is_dense(behind.meta["val"]):  # eager copies the gaps as well
                     raise OutsideOfInput("as_strided reads between the elements of a copy with gaps")
+                if any(_may_be_written_with(each, behind.meta["val"]) for each in written):
+                    raise OutsideOfInput("as_strided reads what is written into an input")
                 continue
             self._counts_from_storage = True
             self._reach = max(self._reach, _reach(node))
@@ -142,8 +145,8 @@ class StorageViews:
 
 
 def refused_write(error: RuntimeError | AssertionError, gm: torch.fx.GraphModule) -> str | None:
-    """Why torch did not make a write functional: one through as_strided, into a part of an expanded tensor or of windows, into
-    one of several inputs that share memory and of which none is another's view to autograd (what one graph returns and the next one
+    """Why torch did not make a write functional: one through as_strided (or before it, where that leaves the input), into a
+    part of an expanded tensor or of windows, into one of several inputs that share memory and of which none is another's view to autograd (what one graph returns and the next one
     takes). None: the error is of something else."""
     text = str(error)
     if "size_bytes_is_heap_allocated_" in text:
@@ -152,7 +155,7 @@ def refused_write(error: RuntimeError | AssertionError, gm: torch.fx.GraphModule
         "more than one element of the written-to tensor" in text
         or "a tensor being mutated that has internal overlap" in text
         or "does not yet handle non-differentiable view input mutations" in text
-        or ("as_strided" in text and _takes_storage_views(gm))
+        or (("as_strided" in text or "setStorage" in text) and _takes_storage_views(gm))
     )
     return text.splitlines()[0] if refused else None
 
@@ -257,6 +260,12 @@ def _leaves(scatter: torch.fx.Node, whole: torch.Tensor) -> bool:
 def _is_view(op: torch._ops.OpOverload) -> bool:
     first = op._schema.arguments[0].alias_info if op._schema.arguments else None
     return first is not None and not first.is_write
+
+
+def _may_be_written_with(input: torch.Tensor, value: torch.Tensor) -> bool:
+    """A functional graph tells only what an input holds at last. Such a value may lie otherwise than the input, which may be a part of
+    its storage."""
+    return input.dim() == value.dim() and input.dtype == value.dtype
 
 
 def _is_dense(value: torch.Tensor) -> bool:
