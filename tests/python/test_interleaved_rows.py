@@ -147,6 +147,54 @@ def test_gradients(case: str) -> None:
         assert (one.double() - right).abs().max() <= 3e-6 * right.abs().max()
 
 
+def gradient_kernels(images: tuple[int, int, int, int], groups: int) -> list[str]:
+    """The schedules of a group norm's derivative."""
+    inputs = [channels_last(*images), torch.randn(images[1]), torch.randn(images[1])]
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    torch._dynamo.reset()  # else sizes of a second call are symbols
+    explanation = zefuse.explain(lambda x, w, b: F.group_norm(x, groups, w, b), *inputs)
+    return [kernel["schedule"] for kernel in explanation.kernels if kernel["graph"] == 1]
+
+
+def test_sums_by_channel() -> None:
+    """Beside them is read what a group has one of: the groups' channels are one dimension with lanes all the same."""
+    assert any("20 vectors at a time" in schedule for schedule in gradient_kernels((1, 320, 16, 16), 32))
+    assert any("24 vectors at a time" in schedule for schedule in gradient_kernels((1, 384, 16, 16), 32))
+
+
+def test_all_of_a_place_is_walked() -> None:
+    """What a later stage reads again is not worth passing over parts of each place."""
+    for images in (1, 320, 64, 64), (1, 384, 32, 32):
+        assert any("32 rows at a time" in schedule for schedule in gradient_kernels(images, 32))
+    x, w = channels_last(8, 128, 32, 32), torch.randn(128)
+    explanation = zefuse.explain(lambda x, w: F.batch_norm(x, None, None, w, w, training=True), x, w)
+    assert ["8 vectors at a time" in kernel["schedule"] for kernel in explanation.kernels] == [True]
+
+
+def test_threads_change_no_bit() -> None:
+    """Threads share the rows that one walks together, in units of full vectors."""
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.group_norm(x, 32, w, b)
+
+    for sizes in (2, 320, 48, 48), (1, 384, 64, 64):
+        inputs = [channels_last(*sizes), torch.randn(sizes[1]), torch.randn(sizes[1])]
+        inputs = [tensor.requires_grad_() for tensor in inputs]
+        compiled, grad = torch.compile(norm, backend="zefuse"), channels_last(*sizes)
+        results, before = [], torch.get_num_threads()
+        try:
+            for threads in 1, 3, 8:
+                torch.set_num_threads(threads)
+                y = compiled(*inputs)
+                results.append([y.detach(), *torch.autograd.grad(y, inputs, grad)])
+        finally:
+            torch.set_num_threads(before)
+        for other in results[1:]:
+            assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+        right = norm(*[tensor.double() for tensor in inputs])
+        assert (results[0][0].double() - right).abs().max() <= 2e-6 * right.abs().max()
+
+
 def test_plan_of_gradients() -> None:
     """Large enough for one order of memory to be enforced: of a reshaped image it is not that of the image's numbers."""
     x, w, b = channels_last(1, 320, 32, 32), torch.randn(320), torch.randn(320)

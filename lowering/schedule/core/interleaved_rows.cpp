@@ -18,8 +18,10 @@ public:
   Interleaving(Domain& domain, const KernelGraph& graph, const TargetDescription& target, Decisions& decisions)
       : domain_(domain), space_(domain.space), graph_(graph), target_(target), decisions_(decisions) {}
 
-  std::optional<InterleavedRows> run() {
-    if (!graph_.offset || domain_.instances.empty() || domain_.scan_dim || space_.numOpaques() != 0)
+  // Of rows that are pieces among the column dims.
+  std::optional<InterleavedRows> run(bool few) {
+    few_ = few;
+    if (!mayChange())
       return std::nullopt;
     collectOffsets();
     for (unsigned row : domain_.rows)
@@ -28,7 +30,23 @@ public:
     return std::nullopt;
   }
 
+  // Of pieces that are rows themselves, along dim `piece`.
+  std::optional<unsigned> joined(unsigned piece) {
+    auto size = constantOf(space_.size(piece));
+    if (!mayChange() || !size || *size < 2 || *size >= long_piece * target_.vector_width)
+      return std::nullopt;
+    collectOffsets();
+    for (unsigned row : domain_.rows)
+      if (auto rows = constantOf(space_.size(row)); row != piece && rows && *rows >= 2 && stepsThrough(piece, row))
+        return joinedWith(row, piece, *rows * *size);
+    return std::nullopt;
+  }
+
 private:
+  bool mayChange() const {
+    return graph_.offset && !domain_.instances.empty() && !domain_.scan_dim && space_.numOpaques() == 0;
+  }
+
   // Calls `visit` with each node that is evaluated; false: no further.
   void walk(llvm::function_ref<bool(Node)> visit) {
     llvm::DenseSet<std::pair<Value, AffineMap>> seen;
@@ -104,27 +122,37 @@ private:
 
   int64_t pieceSize() const { return *constantOf(space_.size(pieces_.front())); }
 
-  // Rows to walk together: what they have of a place is long enough, and vectors of it are full ones where that is
-  // possible. More would leave threads without work, and caches without room for all places of them. 0: none.
+  // Rows to walk together: as many as there are, so that memory is read as it lies, where units of them have full
+  // vectors. Else, and where few are asked for: what they have of a place is long enough, and vectors of it are full
+  // ones where that is possible. 0: none.
   int64_t rowsTogether(int64_t rows, int64_t piece) {
     SmallVector<int64_t> all{0};
     for (int64_t together = 1; together <= rows; ++together)
       if (rows % together == 0 && together * piece <= longest_walk)
         all.push_back(together);
     int64_t model = all.back();
-    for (bool full : {false, true})
-      for (int64_t together : llvm::reverse(all))
-        if (together * piece >= good_walk && (!full || together * piece % target_.vector_width == 0))
-          model = together;
+    if (few_ || model * piece % target_.vector_width != 0)
+      for (bool full : {false, true})
+        for (int64_t together : llvm::reverse(all))
+          if (together * piece >= good_walk && (!full || together * piece % target_.vector_width == 0))
+            model = together;
     return decisions_.take("rows walked together", model, all);
+  }
+
+  // Elements of the rows of which each thread has some: the fewest that are full vectors.
+  int64_t unitOf(int64_t together, int64_t piece) const {
+    for (int64_t rows = 1; rows < together; ++rows)
+      if (together % rows == 0 && rows * piece % target_.vector_width == 0)
+        return rows * piece;
+    return together * piece;
   }
 
   std::optional<InterleavedRows> changed(unsigned row_dim) {
     const int64_t piece = pieceSize(), rows = *constantOf(space_.size(row_dim)), together = rowsTogether(rows, piece);
     if (together == 0 || space_.numDims() + 2 > IndexSpace::max_dims)
       return std::nullopt;
-    InterleavedRows result{0, piece, together * piece};
-    const Before before{domain_.outputs, domain_.rows, domain_.axis_sets, domain_.instances};
+    InterleavedRows result{0, piece, together * piece, unitOf(together, piece)};
+    const Parts before = parts();
     std::optional<unsigned> outer;
     if (together != rows)
       outer = space_.addDim(space_.constant(rows / together));
@@ -145,19 +173,42 @@ private:
     domain_.rows.push_back(result.dim);
     if (holds())
       return result;
-    domain_.outputs = before.outputs;
-    domain_.rows = before.rows;
-    domain_.axis_sets = before.axis_sets;
-    domain_.instances = before.instances;
+    restore(before);
     return std::nullopt;
   }
 
-  struct Before {
+  std::optional<unsigned> joinedWith(unsigned row, unsigned piece, int64_t size) {
+    if (space_.numDims() + 1 > IndexSpace::max_dims || !decisions_.take("rows of pieces as one", true))
+      return std::nullopt;
+    const Parts before = parts();
+    const int64_t length = *constantOf(space_.size(piece));
+    const unsigned dim = space_.addDim(space_.constant(size));
+    replace(piece, space_.dim(dim) % length);
+    replace(row, space_.dim(dim).floorDiv(length));
+    llvm::erase(domain_.rows, row);
+    *llvm::find(domain_.rows, piece) = dim;
+    if (holds())
+      return dim;
+    restore(before);
+    return std::nullopt;
+  }
+
+  // What a change of dims touches.
+  struct Parts {
     SmallVector<DomainOutput> outputs;
     SmallVector<unsigned> rows;
     SmallVector<AxisSet> axis_sets;
     std::vector<Instance> instances;
   };
+
+  Parts parts() const { return {domain_.outputs, domain_.rows, domain_.axis_sets, domain_.instances}; }
+
+  void restore(const Parts& before) {
+    domain_.outputs = before.outputs;
+    domain_.rows = before.rows;
+    domain_.axis_sets = before.axis_sets;
+    domain_.instances = before.instances;
+  }
 
   void replace(unsigned dim, AffineExpr with) {
     for (DomainOutput& output : domain_.outputs)
@@ -192,13 +243,19 @@ private:
   Decisions& decisions_;
   SmallVector<AffineExpr> offsets_;
   SmallVector<unsigned> pieces_;  // the dims along pieces
+  bool few_ = false;
 };
 
 }  // namespace
 
-std::optional<InterleavedRows> interleaveRows(Domain& domain, const KernelGraph& graph, const TargetDescription& target,
-                                              Decisions& decisions) {
-  return Interleaving(domain, graph, target, decisions).run();
+std::optional<InterleavedRows> interleaveRows(Domain& domain, bool few, const KernelGraph& graph,
+                                              const TargetDescription& target, Decisions& decisions) {
+  return Interleaving(domain, graph, target, decisions).run(few);
+}
+
+std::optional<unsigned> joinRows(Domain& domain, unsigned lanes, const KernelGraph& graph,
+                                 const TargetDescription& target, Decisions& decisions) {
+  return Interleaving(domain, graph, target, decisions).joined(lanes);
 }
 
 }  // namespace zefuse

@@ -20,13 +20,21 @@ namespace zefuse {
 struct InterleavedRows {
   unsigned dim = 0;   // of the pieces of rows that are walked together: a row dim, innermost
   int64_t piece = 0;  // elements of a row that are neighbours
-  int64_t size = 0;   // of `dim`: a multiple of `piece`
+  int64_t size = 0;   // of `dim`: a multiple of `unit`
+  int64_t unit = 0;   // elements that one thread walks at least, a multiple of `piece`; vectors do not reach over units
   int64_t rows() const { return size / piece; }
 };
 
 // The domain's rows as interleaved ones, where they are and a walk along one would be of short vectors; the domain is
-// changed then, and left alone otherwise.
-std::optional<InterleavedRows> interleaveRows(Domain& domain, const KernelGraph& graph, const TargetDescription& target,
-                                              Decisions& decisions);
+// changed then, and left alone otherwise. `few`: no more rows together than memory's pace asks for, since what is kept
+// of all of them takes room.
+std::optional<InterleavedRows> interleaveRows(Domain& domain, bool few, const KernelGraph& graph,
+                                              const TargetDescription& target, Decisions& decisions);
+
+// Row dims of which one is the pieces of the other become one dim, of which lanes are many: the channels of the groups
+// of a group norm, whose sums by channel read beside them what a group has one of. `lanes` is the dim with lanes; the
+// result is the one that has them now, or nothing, and the domain is as it was.
+std::optional<unsigned> joinRows(Domain& domain, unsigned lanes, const KernelGraph& graph,
+                                 const TargetDescription& target, Decisions& decisions);
 
 }  // namespace zefuse

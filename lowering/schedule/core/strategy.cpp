@@ -2,10 +2,10 @@
 
 #include "lowering/analysis/element_types.h"
 #include "lowering/dialect/Zefuse.h"
+#include "lowering/schedule/core/op_cost.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/core/sort_plan.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
@@ -28,40 +28,15 @@ constexpr double some_indices = 32;        // the same, and of its updates, of w
 constexpr double long_reduction = 32;      // elements: fewer stay in registers, and need no strips
 constexpr int64_t strip_budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
 
+constexpr int64_t whole_rows_budget = 16 << 10;  // the same, of strips that leave nothing of a place out
+
 constexpr double strip_places_budget = 1 << 20;  // bytes of a strip's elements that several stages walk
 constexpr int64_t fewest_vectors = 4;
+constexpr double scattered_load = 8;  // of lanes that load one by one, beside a vector's
 
 constexpr int64_t same_set = 4 << 10;  // bytes apart, lines fall into one set of a first-level cache
 
 using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
-
-// The cost of an op per element, in units of a simple vector operation.
-double opCost(Operation* op) {
-  if (isa<math::AbsFOp, math::SqrtOp, math::FmaOp, math::FloorOp, math::CeilOp, math::RoundEvenOp, math::TruncOp,
-          math::CopySignOp, math::AbsIOp>(op))
-    return 1;
-  if (isa<math::MathDialect>(op->getDialect()))
-    return 16;
-  if (isa<arith::DivSIOp, arith::RemSIOp, arith::FloorDivSIOp, arith::CeilDivSIOp, arith::DivUIOp, arith::RemUIOp>(op))
-    return 20;
-  if (isa<arith::DivFOp>(op))
-    return 4;
-  return isa<arith::ConstantOp>(op) ? 0 : 1;
-}
-
-// Of a tensor's element from its operands'.
-double costOf(Value tensor) {
-  auto generic = tensor.getDefiningOp<linalg::GenericOp>();
-  if (!generic || isReduction(generic))
-    return 0;
-  double cost = 0;
-  for (Operation& op : generic.getBody()->without_terminator())
-    cost += isa<tensor::ExtractOp>(op) ? 8 : opCost(&op);
-  return cost;
-}
-
-// Computing it again costs more than storing and loading it.
-bool isExpensive(Value tensor) { return costOf(tensor) >= 8; }
 
 class Chooser {
 public:
@@ -85,19 +60,14 @@ public:
       chooseKept(strategy);
       chooseStrip(strategy);
     }
-    strategy.unit_cost = unitCost();
+    strategy.unit_cost = unitCost(domain_, graph_);
     if (domain_.scan_dim)
       strategy.unit_cost *= estimate(space_.size(*domain_.scan_dim));
     return strategy;
   }
 
 private:
-  double estimate(AffineExpr size) const {
-    AffineExpr number = size;
-    for (unsigned symbol = 0; symbol < space_.graphSymbols(); ++symbol)
-      number = number.replace(getAffineSymbolExpr(symbol, space_.context()), space_.constant(int64_t(assumed_symbol)));
-    return double(constantOf(space_.simplify(number)).value_or(int64_t(assumed_symbol)));
-  }
+  double estimate(AffineExpr size) const { return estimated(space_, size); }
 
   struct Access {
     AffineExpr offset;
@@ -248,10 +218,25 @@ private:
     });
   }
 
+  // Whether a later stage may find something kept that the first has computed.
+  bool mayKeep() const {
+    bool expensive = false;
+    Seen seen;
+    for (const Instance& instance : domain_.instances)
+      walkNodes(space_, instance.element(), seen, graph_, [&](Node node) {
+        expensive |= !graph_.is_input(node.value) && isExpensive(node.value);
+        return !domain_.find(node) && !graph_.is_input(node.value);
+      });
+    return expensive;
+  }
+
   void chooseInterleaved(Strategy& strategy) {
+    if (strategy.lanes_in_rows && sumsHaveSlots())
+      strategy.row_lanes =
+          joinRows(domain_, strategy.row_lanes, graph_, target_, decisions_).value_or(strategy.row_lanes);
     if (strategy.lanes_in_rows || !sumsHaveSlots())
       return;
-    strategy.interleaved = interleaveRows(domain_, graph_, target_, decisions_);
+    strategy.interleaved = interleaveRows(domain_, mayKeep(), graph_, target_, decisions_);
     if (!strategy.interleaved)
       return;
     strategy.lanes_in_rows = true;
@@ -394,12 +379,26 @@ private:
     return std::max<int64_t>(int64_t(strip_places_budget / bytes), fewest_vectors);
   }
 
-  // In strips: it is computed once per vector of rows and not at each place, or loaded element by element.
+  // In strips: it is computed once per vector of rows and not at each place, or loaded element by element. What a load
+  // and an operation make is as quick as a load of what is held.
   bool isWorthHolding(const Strategy& strategy, Node node) const {
-    if (!graph_.is_input(node.value))
-      return costOf(node.value) >= 4;
-    auto step = constantOf(space_.strideAlong(graph_.offset(space_, node), strategy.row_lanes));
-    return strategy.interleaved && (!step || *step > 1);
+    if (!isa<RankedTensorType>(node.value.getType()))
+      return false;
+    double work = 0;
+    Seen seen;
+    walkNodes(space_, node, seen, graph_, [&](Node part) {
+      const bool input = graph_.is_input(part.value), result = domain_.find(part) != nullptr;
+      if (input) {
+        auto step = constantOf(space_.strideAlong(graph_.offset(space_, part), strategy.row_lanes));
+        work += !step || *step > 1 ? scattered_load : 1;
+      } else if (result) {
+        work += 1;
+      } else if (Operation* op = part.value.getDefiningOp(); op && !isa<RankedTensorType>(part.value.getType())) {
+        work += opCost(op);
+      }
+      return !input && !result;
+    });
+    return work > 2;
   }
 
   // One vector of rows at a time steps through memory by whole rows, a cache line from each: pages and lines come late.
@@ -414,18 +413,20 @@ private:
     auto blocks = constantOf(space_.size(strategy.row_lanes).ceilDiv(lanes));
     if (blocks && *blocks < 2 && !interleaved)
       return;
-    auto slot = [&](Value value) {
-      unsigned bits = registerType(getElementTypeOrSelf(value.getType())).getIntOrFloatBitWidth();
-      bytes += lanes * bits / 8;
-      return bits >= 32;  // narrower ones lie otherwise in memory than in registers
-    };
+    auto bits = [](Value value) { return registerType(getElementTypeOrSelf(value.getType())).getIntOrFloatBitWidth(); };
+    auto hasSlot = [&](Value value) { return bits(value) >= 32; };  // narrower ones lie otherwise in memory
+    auto slot = [&](Value value) { bytes += lanes * bits(value) / 8; };
     bool fits = true;
+    double longest = 0;
     for (const Instance& instance : domain_.instances) {
       double elements = 1;
       for (unsigned dim : domain_.axis_sets[instance.axes].dims)
         elements *= estimate(space_.size(dim));
-      fits &= elements >= long_reduction && slot(combinerOf(instance.op).op->getResult(0));
+      longest = std::max(longest, elements);
+      slot(combinerOf(instance.op).op->getResult(0));
+      fits &= hasSlot(combinerOf(instance.op).op->getResult(0));
     }
+    fits &= longest >= long_reduction || interleaved;
     Dims rows;
     for (unsigned dim : domain_.rows)
       rows.set(dim);
@@ -437,10 +438,12 @@ private:
           Dims dims = space_.dimsOf(node.at);
           if (!dims.test(strategy.row_lanes) || dims.without(rows).any() || !isWorthHolding(strategy, node))
             return !domain_.find(node) && !graph_.is_input(node.value);
-          const bool mine = slot(node.value);
-          fits &= mine;
-          if (mine)
+          const bool mine = hasSlot(node.value);
+          fits &= mine || costOf(node.value) < 4;
+          if (mine) {
+            slot(node.value);
             values[level].push_back(node);
+          }
           return !mine;
         });
     }
@@ -451,7 +454,9 @@ private:
     }
     if (!fits)
       return;
-    const int64_t vectors = std::max<int64_t>(std::min(strip_budget / bytes, cachedVectors(strategy, lanes)), 2);
+    int64_t vectors = std::max<int64_t>(std::min(strip_budget / bytes, cachedVectors(strategy, lanes)), 2);
+    if (blocks && *blocks * bytes <= whole_rows_budget)  // memory is read as it lies
+      vectors = *blocks;
     SmallVector<int64_t> others{0};  // one vector at a time
     for (int64_t other : {vectors / 4, vectors / 2, vectors * 2, vectors * 4})
       if (other >= 2)
@@ -546,41 +551,6 @@ private:
     AffineExpr bytes = kept.elements * bytesInMemory(kept.type);
     strategy.kept_bytes = space_.simplify(strategy.kept_bytes + (bytes + 63).floorDiv(64) * 64);
     strategy.kept.push_back(kept);
-  }
-
-  // Per row (pointwise: per element): 4 bytes count like one vector-lane operation.
-  double unitCost() const {
-    double total = 0;
-    auto add = [&](ArrayRef<Node> roots, double times, double stored_bytes) {
-      double bytes = stored_bytes, work = 0;
-      Seen seen;
-      for (Node root : roots)
-        walkNodes(space_, root, seen, graph_, [&](Node node) {
-          if (graph_.is_input(node.value)) {
-            bytes += bytesInMemory(cast<RankedTensorType>(node.value.getType()).getElementType());
-            return false;
-          }
-          Operation* op = node.value.getDefiningOp();
-          if (op && isReduction(op))
-            return false;
-          if (op && !isa<RankedTensorType>(node.value.getType()))
-            work += opCost(op);
-          return true;
-        });
-      total += (bytes + work) * times;
-    };
-    auto elements = [&](const AxisSet& set) {
-      double count = 1;
-      for (unsigned dim : set.dims)
-        count *= estimate(space_.size(dim));
-      return count;
-    };
-    for (const Instance& instance : domain_.instances)
-      add({instance.element()}, elements(domain_.axis_sets[instance.axes]), 0);
-    for (const DomainOutput& output : domain_.outputs)
-      add({output.node}, output.per_row ? 1 : elements(domain_.axis_sets[0]),
-          bytesInMemory(cast<RankedTensorType>(output.node.value.getType()).getElementType()));
-    return total;
   }
 
   Domain& domain_;

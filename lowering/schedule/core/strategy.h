@@ -7,11 +7,10 @@
 #include "lowering/schedule/core/decisions.h"
 #include "lowering/schedule/core/evaluator.h"
 #include "lowering/schedule/core/interleaved_rows.h"
+#include "lowering/schedule/core/op_cost.h"
 #include "lowering/schedule/core/scatter_plan.h"
 
 namespace zefuse {
-
-constexpr double assumed_symbol = 256;  // a symbolic size's value in the cost models
 
 struct Strategy {
   static constexpr unsigned none = ~0u;

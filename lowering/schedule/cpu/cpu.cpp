@@ -47,9 +47,10 @@ public:
       lanes = lanesFor(space_, c_.strategy.row_lanes, c_.target);
       blocks = space_.size(c_.strategy.row_lanes).ceilDiv(lanes);
     }
-    if (c_.strategy.interleaved) {  // what is joined of a line's vectors is one unit's
-      lanes = unsigned(c_.strategy.interleaved->size);
-      blocks = space_.constant(1);
+    if (const auto& rows = c_.strategy.interleaved) {  // what is joined of a line's vectors is one unit's
+      vectors_ = llvm::divideCeil(rows->unit, int64_t(lanes));
+      lanes = unsigned(rows->unit);
+      blocks = space_.constant(rows->size / rows->unit);
     }
     AffineExpr units = space_.simplify(lines * blocks);
     auto [begin, end] = share(units, lanes);
@@ -58,16 +59,13 @@ public:
   }
 
 private:
-  // Units are rows, or vectors of rows: `blocks` of them in each line.
+  // Units are rows, or one or more vectors of rows: `blocks` of them in each line.
   void overUnits(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr blocks) {
     Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
-    if (!c_.strategy.lanes_in_rows || c_.strategy.interleaved) {
+    if (!c_.strategy.lanes_in_rows) {
       auto loop = e_.openLoop(begin, end, one);
       c_.bindPosition(line_dims, loop.index());
-      if (c_.strategy.interleaved)
-        scheduleStrips(c_, strip_memory_, zero, constantIndex(b_, loc_, c_.strategy.strip));
-      else
-        row();
+      row();
       e_.closeLoop(loop);
     } else if (line_dims.empty()) {
       rowBlocks(begin, end);
@@ -130,7 +128,9 @@ private:
 
   Value smaller(Value a, Value b) { return arith::MinSIOp::create(b_, loc_, a, b); }
   Value plus(Value a, int64_t b) { return arith::AddIOp::create(b_, loc_, a, constantIndex(b_, loc_, b)); }
-  Value times(Value a, int64_t b) { return arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b)); }
+  Value times(Value a, int64_t b) {
+    return b == 1 ? a : arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b));
+  }
 
   // Memory for kept values: private when small and constant, else this group's part of the scratch buffer.
   void makeBuffers(Value group) {
@@ -160,9 +160,11 @@ private:
 
   //===-- units that are vectors of rows -------------------------------------------------------===//
 
+  // Of units.
   void rowBlocks(Value first, Value last) {
+    e_.toInnermost();
     if (c_.strategy.strip)
-      return scheduleStrips(c_, strip_memory_, first, last);
+      return scheduleStrips(c_, strip_memory_, times(first, vectors_), times(last, vectors_));
     overBlocks(c_, c_.strategy.row_lanes, first, last, [&](Value) { row(); });
   }
 
@@ -483,6 +485,7 @@ private:
   OpBuilder& b_;
   Location loc_;
   Value strip_memory_;
+  int64_t vectors_ = 1;  // of a unit
   Dims rows_;
 };
 

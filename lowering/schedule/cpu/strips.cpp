@@ -214,7 +214,10 @@ private:
   void overRows(llvm::function_ref<void(Value first)> body) {
     e_.toInnermost();
     const InterleavedRows& rows = *c_.strategy.interleaved;
-    auto loop = e_.openLoop(number(0), number(rows.size), number(rows.piece));
+    Value first = arith::MulIOp::create(b_, loc_, first_, number(lanes_));
+    Value last = arith::MulIOp::create(b_, loc_, last_, number(lanes_));
+    last = arith::MinSIOp::create(b_, loc_, last, number(rows.size));
+    auto loop = e_.openLoop(first, last, number(rows.piece));
     body(loop.index());
     e_.closeLoop(loop);
   }
@@ -226,8 +229,9 @@ private:
 
   Value slot(const Held& held, Value element) {
     int64_t bytes = held.type.getIntOrFloatBitWidth() / 8;
+    Value of_strip = arith::SubIOp::create(b_, loc_, element, arith::MulIOp::create(b_, loc_, first_, number(lanes_)));
     Value at =
-        arith::AddIOp::create(b_, loc_, arith::MulIOp::create(b_, loc_, element, number(bytes)), number(held.offset));
+        arith::AddIOp::create(b_, loc_, arith::MulIOp::create(b_, loc_, of_strip, number(bytes)), number(held.offset));
     Value at64 = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), at);
     return LLVM::GEPOp::create(b_, loc_, memory_.getType(), b_.getI8Type(), memory_, ArrayRef<LLVM::GEPArg>{at64},
                                LLVM::GEPNoWrapFlags::inbounds);
