@@ -255,7 +255,10 @@ private:
 
   /// How a channels-last image lies of which the kernel sees what is computed in this shape (channels in groups: a
   /// group norm); else null.
-  AffineMap followingViewedInput(KernelOp kernel, RankedTensorType type) {
+  AffineMap followingViewedInput(Value value, RankedTensorType type) {
+    auto kernel = value.getDefiningOp<KernelOp>();
+    if (!kernel || type.getRank() < 3)
+      return {};
     for (Value input : kernel.getInputs()) {
       auto read = cast<RankedTensorType>(input.getType());
       AffineMap layout = layout_.at(input);
@@ -277,11 +280,7 @@ private:
   /// Channels last if `value`'s kernel reads a channels-last image at least as large as any other; else null.
   AffineMap followingInputs(Value value, RankedTensorType type) {
     auto kernel = value.getDefiningOp<KernelOp>();
-    if (!kernel || type.getRank() < 3)
-      return {};
-    if (AffineMap layout = followingViewedInput(kernel, type))
-      return layout;
-    if (type.getRank() > 5)
+    if (!kernel || type.getRank() < 3 || type.getRank() > 5)
       return {};
     bool found = false;
     for (Value input : kernel.getInputs()) {
@@ -403,9 +402,13 @@ private:
     // sides, and the next convolution is often behind another kernel.
     // One that reduces has no tiles: two orders of memory cost it more (66 ms, a batch norm of 4x64x112x112) than a
     // copy for the reader does (10 ms). Not so sequences: a layer norm's rows are a transposed convolution's channels.
-    if (AffineMap layout = followingInputs(value, type);
-        layout && (satisfied(layout) >= best_count || (type.getRank() > 3 && reduces(value.getDefiningOp<KernelOp>()))))
-      return layout;
+    const AffineMap viewed = followingViewedInput(value, type);
+    if (AffineMap layout = viewed ? viewed : followingInputs(value, type)) {
+      if (type.getRank() > 3 && reduces(value.getDefiningOp<KernelOp>()))
+        return layout;
+      if (!viewed && satisfied(layout) >= best_count)
+        return layout;
+    }
     for (const Reader& reader : readers)
       if (reader.exact && readsWhole(reader, type) && isDense(reader.exact->getResults(), reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
@@ -425,7 +428,8 @@ private:
         if (SmallVector<unsigned> order = orderReadBy(reader.view, reader.sizes, type); !order.empty())
           consider(permutedLayout(type, order, num_symbols_));
     }
-    return best;
+    // A view of an image (patches in a row) is a matrix to others, which may want it turned.
+    return viewed && satisfied(viewed) >= best_count ? viewed : best;
   }
 
   /// Of the outputs that may have any strides: those that they got.
