@@ -16,9 +16,9 @@ namespace zefuse {
 
 namespace {
 
-// Elements. What a core's second-level cache holds is read in any order at twice the cost, which is what a copy takes:
-// of f32, 64 KiB to 1 MiB in two orders took 1.5 to 2 times as long as in one, 2 to 6 MiB 7 to 15 times.
-constexpr double large = 1 << 18;
+// Elements. What a first-level cache holds is read in any order at the price of a copy. Of f32, 256 KiB to 1 MiB in two
+// orders took 1.6 to 3 times as long as with the copy, 2 to 6 MiB 4 to 8 times.
+constexpr double large = 1 << 16;
 
 /// Whether a view shows the dimensions that there are, in their order: a slice, what is repeated.
 bool keepsOrder(ViewOp view) {

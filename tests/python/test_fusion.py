@@ -53,7 +53,7 @@ def test_the_gradient_of_a_pool_over_everything_sums_nothing(tmp_path: Path) -> 
 
 
 def _in_two_orders(large: bool) -> tuple[torch.Tensor, ...]:
-    sizes = (8, 32, 40, 32) if large else (2, 32, 8, 8)
+    sizes = (2, 32, 40, 32) if large else (2, 32, 8, 8)
     return torch.randn(sizes), torch.randn(sizes).to(memory_format=torch.channels_last)
 
 
@@ -88,7 +88,7 @@ def test_large_images_in_two_orders_are_found_behind_slices_and_concatenations()
         return (x[..., 1:] * torch.cat([a, b], 1) + torch.cat([c, a], 1)).sum((0, 2, 3))
 
     a, b, c = (_in_two_orders(True)[1] for _ in range(3))
-    explanation = assert_compiled(sums, (torch.randn(8, 64, 40, 33), a, b, c), kernels=2, rtol=1e-4)
+    explanation = assert_compiled(sums, (torch.randn(2, 64, 40, 33), a, b, c), kernels=2, rtol=1e-4)
     assert explanation.kernels[0]["name"] == "layout_copy"
 
 
