@@ -163,7 +163,17 @@ at::Tensor OutputStorage::block() {
 
 at::Tensor OutputStorage::wrap(CallOutput& output, const std::vector<at::Tensor>& inputs) {
   switch (output.kind) {
-  case CallOutput::Kind::output_buffer: return on(storages_.at(output.index), output, output.offset);
+  case CallOutput::Kind::output_buffer: {
+    at::Tensor tensor = on(storages_.at(output.index), output, output.offset);
+    // Tensors that share memory share the count of writes, as views do: autograd sees that what it saved was changed.
+    if (!tensor.is_inference()) {
+      if (std::optional<c10::VariableVersion>& first = versions_.at(output.index))
+        tensor.unsafeGetTensorImpl()->set_version_counter(*first);
+      else
+        first = tensor.unsafeGetTensorImpl()->version_counter();
+    }
+    return tensor;
+  }
   case CallOutput::Kind::input: {
     at::Tensor input = inputs.at(output.index);
     // A view of it carries the mark on; memory read as another dtype, or none, cannot.

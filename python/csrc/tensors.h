@@ -37,7 +37,7 @@ class OutputStorage {
 public:
   // `saved`: buffers that are parts of one tensor; null: none.
   OutputStorage(size_t buffers, const TorchPlace& place, const SavedBlock* saved = nullptr)
-      : storages_(buffers), place_(place), saved_(saved) {}
+      : storages_(buffers), versions_(buffers), place_(place), saved_(saved) {}
   // On a device by torch's allocator there, which throws its own error. That device must be the thread's current one.
   Result<void*> allocate(const OutputRequest& request);
   // The tensor that an output describes. `inputs`: the tensors of the call, by input number, lazy ones as they came.
@@ -47,7 +47,8 @@ public:
 private:
   void* allocateOnDevice(c10::Storage& storage, size_t bytes);
 
-  std::vector<c10::Storage> storages_;  // by output buffer number
+  std::vector<c10::Storage> storages_;                         // by output buffer number
+  std::vector<std::optional<c10::VariableVersion>> versions_;  // likewise, of the first tensor on it
   TorchPlace place_;
   const SavedBlock* saved_;
   c10::Storage block_;

@@ -188,7 +188,7 @@ Status Recurrence::readRows(const int64_t* rows, int64_t* places) const {
     return refuse(Code::invalid_argument, desc_, "has no steps");
   int64_t place = 0, before = batch_;
   for (int64_t t = 0; t < steps_; ++t) {
-    if (rows[t] < 1 || rows[t] > before || (t == 0 && rows[t] != batch_))
+    if ((rows[t] < 1 && batch_ > 0) || rows[t] > before || (t == 0 && rows[t] != batch_))
       return refuse(Code::invalid_argument, desc_,
                     "batch_sizes[" + std::to_string(t) + "] is " + std::to_string(rows[t]) +
                         (t == 0 ? ", the hidden state has " : ", where the step before has ") + std::to_string(before) +

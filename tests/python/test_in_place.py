@@ -222,6 +222,23 @@ def test_versions_say_what_was_written() -> None:
             assert layer.weight._version > version
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize("returned", [lambda y: y, lambda y: y[1:], lambda y: y.t()], ids=["all", "a part", "turned"])
+def test_a_write_to_what_a_graph_saved_is_refused(returned: Callable[[torch.Tensor], torch.Tensor], device: str) -> None:
+    """A result that the graph has saved for its backward pass too, overwritten before that: the gradient would be wrong."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = returned(torch.exp(x))
+        torch._dynamo.graph_break()
+        return y.add_(2)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="zefuse", options={"device": device})
+    made = compiled(torch.randn(4, 5, requires_grad=True))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_batch_norm_updates_its_statistics(dtype: torch.dtype) -> None:
     """Of a model in bf16 torch's shape rule says f32 for the new statistics, and its kernel gives bf16."""
