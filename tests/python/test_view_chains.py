@@ -17,6 +17,7 @@ CHAINS: dict[str, Callable[[torch.Tensor], Any]] = {
         x[1:, 1::3].clone()
     ),
     "repeated halves": lambda x: (lambda v: (v, v.expand(3, -1, -1).unbind(1)[-1]))(x.chunk(2, 1)[-1] * 2),
+    "the last of windows": lambda x: (lambda v: (v.unsqueeze(1), v.unbind(-3)[-1].t()))((x * 2).unfold(-2, 2, 2)),
     "a row of a diagonal": lambda x: (lambda v: (v[1:], v.t()))(x.unfold(0, 2, 1)[:, 1:].clone().diagonal(0, 0, 1)),
     "the last of a diagonal that is taken apart": lambda x: (lambda v: (v.diagonal(1, 1, 0).unbind(-1)[-1], v))(x * 2),
 }

@@ -270,6 +270,14 @@ def nll_loss2d_forward(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> 
     return torch.ops.aten.nll_loss2d_forward(self, target.contiguous(), *rest)
 
 
+def unbind(self: torch.Tensor, dim: int = 0) -> Any:
+    """Where the number of parts was a symbol, torch's shape rule says where a part begins by a quotient, which is 1, and so hides that it
+    lies in another view."""
+    if self.dim() == 0 or isinstance(count := self.shape[dim], int):
+        return NotImplemented
+    return [torch.ops.aten.select.int(self, dim, part) for part in range(int(count))]
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     whole: dict[Any, Callable[..., Any]] = {  # where they have nothing to do, the operator stays
@@ -279,6 +287,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.native_batch_norm_backward.default: native_batch_norm_backward,
         aten.pow.Scalar: pow_scalar,
         aten.roll.default: roll,
+        aten.unbind.int: unbind,
     }
     for norm in (
         aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
