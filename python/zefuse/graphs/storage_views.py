@@ -145,9 +145,9 @@ class StorageViews:
 
 
 def refused_write(error: RuntimeError | AssertionError, gm: torch.fx.GraphModule) -> str | None:
-    """Why torch did not make a write functional: one through as_strided (or before it, where that leaves the input), into a
-    part of an expanded tensor or of windows, into one of several inputs that share memory and of which none is another's view to autograd (what one graph returns and the next one
-    takes). None: the error is of something else."""
+    """Why torch did not make a write functional: one through as_strided (or before it, where that leaves the input), into a part of an
+    expanded tensor or of windows, into one of several inputs that share memory and of which none is another's view to autograd (what
+    one graph returns and the next one takes). None: the error is of something else."""
     text = str(error)
     if "size_bytes_is_heap_allocated_" in text:
         return "an input is written that shares memory of a size that varies with an input that is no view of it"
