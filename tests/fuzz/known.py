@@ -362,9 +362,9 @@ KNOWN: list[Known] = [
         r"(\w+) = (\w+)\[[\s\S]*\b\2\.index_put_\(.*\b\1\b.*accumulate=True",
     ),
     Known(
-        "slice_scatter of part of a subclass's tensor: Dynamo's shape rule refuses it for every backend",
+        "slice_scatter and select_scatter of part of a subclass's tensor: Dynamo's shape rule refuses them for every backend",
         r"our error",
-        r"TwoTensor[\s\S]*slice_scatter\(",
+        r"TwoTensor[\s\S]*(slice|select)_scatter\(",
         r"storage_offset\(\) == b\.storage_offset\(\)",
     ),
 ]
