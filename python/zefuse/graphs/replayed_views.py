@@ -57,6 +57,8 @@ class Replayed:
 
 def foreseen(gm: GraphModule, kind: str) -> Replay | None:
     """``taken`` of a graph whose plan may not be told how they lie. None: it has none, or there is ``lie_apart`` to ask."""
+    if not any(True for _ in _groups(gm.graph.output_node().args[0], kind)):  # type: ignore[arg-type]
+        return None
     hard = any(
         value.is_complex() or node.target is _aten.view.dtype or _has_symbols(value)
         for node in gm.graph.nodes
@@ -66,9 +68,8 @@ def foreseen(gm: GraphModule, kind: str) -> Replay | None:
 
 
 def _has_symbols(value: torch.Tensor) -> bool:
-    if value.layout is not torch.strided:
-        return bool(free_symbols(value.shape))
-    return bool(free_symbols((*value.shape, *value.stride(), value.storage_offset())))
+    where = (*value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
+    return bool(free_symbols([number for number in (*value.shape, *where) if isinstance(number, torch.SymInt)]))
 
 
 def lie_apart(gm: GraphModule, kind: str, compiled: Any) -> bool:
