@@ -346,10 +346,10 @@ Value floating(Op& op, StringRef name) {
   return op.build.convert(value, fx::computeType(element));
 }
 
-// The mean of no elements: eager raises.
+// The mean of no elements: eager raises. Of three dims it looks at the channels, too.
 void requireElements(Op& op, size_t axes) {
   const Exprs sizes(shapeOf(typeOf(op.tensor("self"))));
-  for (size_t dim = 1; dim < sizes.size(); ++dim)
+  for (size_t dim = axes == 3 ? 1 : sizes.size() - axes; dim < sizes.size(); ++dim)
     op.require(sizes[dim] - 1, "runtime_error",
                "adaptive_avg_pool" + Twine(axes) +
                    "d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes " +

@@ -38,6 +38,15 @@ for dynamic in (False, True):
         x = torch.randn(rows, 1, dtype=torch.float64).expand(rows, 0)
         torch.testing.assert_close(compiled(x), function(x), equal_nan=True)
 """,
+    # Eager looks at the dimensions that it pools, of three at the channels as well.
+    "pools of no channels": """
+def function(x):
+    return F.adaptive_avg_pool2d(x, 3), F.adaptive_avg_pool1d(x[0], 2), F.adaptive_avg_pool2d(x, (2, 1)) + 1
+check(function, (4, 7, 8, 9), (7, 0, 8, 5))
+torch._dynamo.reset()
+for dtype in (torch.float32, torch.bfloat16):
+    check(function, (9, 0, 9, 9), dtype=dtype)
+""",
     # A running sum reads it too: from memory that is there, though ATen names no address of it.
     "running sums of nothing": """
 def function(x):
