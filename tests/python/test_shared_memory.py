@@ -526,9 +526,13 @@ def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inpu
 _REPEATED = [torch.tensor(0.5), torch.rand(4), torch.rand(5, 1, 1)]
 
 
+def _lcm(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.lcm((one * 20).to(torch.int16), (other * 20).to(torch.int16))
+
+
 _BY_ONE_OPERAND = [
     torch.logical_or, torch.logical_and, torch.logical_xor, torch.logaddexp, torch.logaddexp2, torch.heaviside, torch.copysign,
-    torch.floor_divide, torch.xlogy, torch.special.xlog1py,
+    torch.floor_divide, torch.xlogy, torch.special.xlog1py, _lcm,
 ]  # fmt: skip
 
 

@@ -294,7 +294,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
     ):  # fmt: skip
         whole[norm] = batch_norm(norm)
-    for operator in (aten.logical_or, aten.logical_and, aten.logical_xor, aten.heaviside):
+    for operator in (aten.logical_or, aten.logical_and, aten.logical_xor, aten.heaviside, aten.lcm):
         whole[operator.default] = pointwise(operator.default, leads=0)
     whole[aten.copysign.Tensor] = pointwise(aten.copysign.Tensor, leads=1)
     table: dict[Any, Callable[..., Any]] = {operator: _unless_noted(way) for operator, way in whole.items()}
