@@ -30,7 +30,7 @@ KNOWN: list[Known] = [
     Known(
         "the same, seen in the place of the first NaN",
         r".*value",
-        r"F\.conv[12]d\(.*padding=[1-9][\s\S]*\.arg(max|min)\(",
+        r"F\.conv[12]d\(.*padding=[1-9][\s\S]*\.(arg)?(max|min)\(",
         r"int64",
     ),
     Known(
