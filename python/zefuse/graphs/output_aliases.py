@@ -13,7 +13,7 @@ is a view of the input AOTAutograd repeats the views.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,20 +25,50 @@ _copy = torch.ops.aten.copy_.default
 ALIASES = "zefuse_aliases"  # of a graph's output node: the numbers of outputs
 
 
+def types() -> dict[int, OutputType] | None:
+    """What AOTAutograd takes the function's results for, by their numbers among the outputs of the forward or inference graph that is
+    being compiled; of no graph of AOTAutograd's: empty. None: nobody can tell."""
+    metadata = _metadata()
+    if metadata is None:
+        return {}
+    if not all(isinstance(meta, PlainTensorMeta) for meta in metadata.subclass_fw_graph_out_meta):
+        return None  # a subclass's tensors are several outputs each
+    return {_first(metadata) + number: info.output_type for number, info in enumerate(metadata.output_info)}
+
+
+def _metadata() -> Any:
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
+def _first(metadata: Any) -> int:
+    """The number of the function's first result; before it come tokens, of operators with effects, and what inputs become."""
+    return len(metadata.tokens) + int(metadata.num_mutated_inp_runtime_indices)
+
+
 def numbers() -> list[int]:
     """Of the outputs of the forward or inference graph that is being compiled."""
-    context = TracingContext.try_get()
-    if context is None or context.fw_metadata is None:
-        return []
-    metadata = context.fw_metadata
-    if not all(isinstance(meta, PlainTensorMeta) for meta in metadata.subclass_fw_graph_out_meta):
-        return []  # a subclass's tensors are several outputs each
-    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices  # tokens: of operators with effects
-    return [
-        first + number
-        for number, info in enumerate(metadata.output_info)
-        if info.output_type == OutputType.alias_of_input
-    ]
+    return [number for number, each in (types() or {}).items() if each == OutputType.alias_of_input]
+
+
+def behind(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """It, what it is a view of, and so on."""
+    yield node
+    while _is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+        yield node
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])  # type: ignore[arg-type]
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def has_symbols(value: torch.Tensor) -> bool:
+    """Whether its sizes, strides or place in its storage vary."""
+    where = (*value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
+    return bool(free_symbols([number for number in (*value.shape, *where) if isinstance(number, torch.SymInt)]))
 
 
 def is_base_returned(inputs: int) -> bool:
@@ -89,18 +119,17 @@ def by_views(gm: torch.fx.GraphModule, kind: str, compiled: Callable[[list[Any]]
     elements overlap (of a forward graph), and of written inputs of symbolic sizes: of ``x.mul_(2).chunk(2)[1]`` the graph returns
     a view of the product, whose place and strides AOTAutograd would take for the input's."""
     outputs: Any = gm.graph.output_node().args[0]
+    bases = _bases(gm)
+    overlapping = {at for at in bases if kind == "forward" and _views_an_overlapping_input(outputs[at])}
+    written = {at for at in bases.keys() - overlapping if _views_what_is_written(gm, outputs[at], bases[at])}
+    if not overlapping and not written:
+        return compiled
     graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     graph.graph_copy(gm.graph, copies)
-    chosen: dict[int, torch.fx.Node] = {}
-    metadata = _metadata()
-    for number, base in ({} if metadata is None else _of_inputs(gm, metadata)).items():
-        node = outputs[number]
-        if kind == "forward" and _views_an_overlapping_input(node):
-            chosen[number] = copies[node]
-        elif _has_symbols(node) and (root := _root(node)) in _values_written_to(gm, metadata, base):
-            chosen[number] = _again(node, graph, copies | {root: copies[base]})
-    if not chosen:
-        return compiled
+    chosen = {at: copies[outputs[at]] for at in overlapping}
+    for at in written:
+        *_, root = behind(outputs[at])
+        chosen[at] = _again(outputs[at], graph, copies | {root: copies[bases[at]]})
     graph.output(tuple(chosen.values()))
     graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))  # writes too: `compiled` does them
     views = torch.fx.GraphModule(gm, graph)
@@ -116,59 +145,47 @@ def by_views(gm: torch.fx.GraphModule, kind: str, compiled: Callable[[list[Any]]
     return run
 
 
-def _metadata() -> Any:
-    context = TracingContext.try_get()
-    return None if context is None else context.fw_metadata
-
-
-def _of_inputs(gm: torch.fx.GraphModule, metadata: Any) -> dict[int, torch.fx.Node]:
-    """Which outputs are views of inputs, and of which."""
+def _bases(gm: torch.fx.GraphModule) -> dict[int, torch.fx.Node]:
+    """Of which inputs those outputs are views."""
+    if not (chosen := numbers()):
+        return {}
+    metadata = _metadata()
     inputs = gm.graph.find_nodes(op="placeholder")[len(metadata.tokens) :]
-    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
-    return {number: inputs[metadata.output_info[number - first].base_idx] for number in numbers()}
+    return {number: inputs[metadata.output_info[number - _first(metadata)].base_idx] for number in chosen}
 
 
-def _values_written_to(gm: torch.fx.GraphModule, metadata: Any, base: torch.fx.Node) -> set[Any]:
-    """Here or, where it is an output of the graph for that, by AOTAutograd after the call."""
-    written = {node.args[1] for node in gm.graph.find_nodes(op="call_function", target=_copy) if node.args[0] is base}
-    inputs = gm.graph.find_nodes(op="placeholder")[len(metadata.tokens) :]
-    outputs: Any = gm.graph.output_node().args[0]
-    for number, at in enumerate(metadata.mutated_inp_runtime_indices):
-        if inputs[at] is base:
-            written.add(outputs[len(metadata.tokens) + number])
-    return written
-
-
-def _has_symbols(node: Any) -> bool:
+def _views_what_is_written(gm: torch.fx.GraphModule, node: Any, base: torch.fx.Node) -> bool:
+    """Whether it varies and is a view of what ``base`` is overwritten with: here or, where that is an output, by AOTAutograd after the
+    call."""
     if not isinstance(node, torch.fx.Node) or not isinstance(value := node.meta.get("val"), torch.Tensor):
         return False
-    return bool(free_symbols((*value.shape, *value.stride(), value.storage_offset())))
-
-
-def _root(node: torch.fx.Node) -> torch.fx.Node:
-    """The value that it is a view of, or of a view, and so on."""
-    while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
-        node = node.args[0]  # type: ignore[assignment]
-    return node
+    if not has_symbols(value):
+        return False
+    *_, root = behind(node)
+    if any(each.args[:2] == (base, root) for each in gm.graph.find_nodes(op="call_function", target=_copy)):
+        return True
+    metadata = _metadata()
+    inputs = gm.graph.find_nodes(op="placeholder")[len(metadata.tokens) :]
+    outputs: Any = gm.graph.output_node().args[0]
+    return any(
+        inputs[at] is base and outputs[len(metadata.tokens) + number] is root
+        for number, at in enumerate(metadata.mutated_inp_runtime_indices)
+    )
 
 
 def _again(node: torch.fx.Node, graph: torch.fx.Graph, copies: dict[Any, torch.fx.Node]) -> torch.fx.Node:
     """The views up to ``node``, of the copy of their root. ``copies``: of its root, and of all sizes."""
-    if _root(node) is node:
+    if not _is_view(node):
         return copies[node]
     source = _again(node.args[0], graph, copies)  # type: ignore[arg-type]
     return graph.node_copy(node, lambda argument: source if argument is node.args[0] else copies[argument])
 
 
 def _views_an_overlapping_input(node: Any) -> bool:
-    while isinstance(node, torch.fx.Node) and node.op == "call_function":
-        target = node.target
-        if target is not operator.getitem and not (isinstance(target, torch._ops.OpOverload) and target.is_view):
-            return False
-        node = node.args[0]
-    if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
+    if not isinstance(node, torch.fx.Node):
         return False
-    return may_overlap(node.meta["val"])
+    *_, root = behind(node)
+    return root.op == "placeholder" and may_overlap(root.meta["val"])
 
 
 def may_overlap(tensor: torch.Tensor) -> bool:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
+from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_symbols, free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from zefuse import _native
+from zefuse.graphs import output_aliases
 
 _aten = torch.ops.aten
 
@@ -60,16 +61,11 @@ def foreseen(gm: GraphModule, kind: str) -> Replay | None:
     if not any(True for _ in _groups(gm.graph.output_node().args[0], kind)):  # type: ignore[arg-type]
         return None
     hard = any(
-        value.is_complex() or node.target is _aten.view.dtype or _has_symbols(value)
+        value.is_complex() or node.target is _aten.view.dtype or output_aliases.has_symbols(value)
         for node in gm.graph.nodes
         if isinstance(value := node.meta.get("val"), torch.Tensor)
     )
     return taken(gm, kind) if hard else None
-
-
-def _has_symbols(value: torch.Tensor) -> bool:
-    where = (*value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
-    return bool(free_symbols([number for number in (*value.shape, *where) if isinstance(number, torch.SymInt)]))
 
 
 def lie_apart(gm: GraphModule, kind: str, compiled: Any) -> bool:
@@ -129,13 +125,13 @@ def _groups(outputs: Sequence[Any], kind: str) -> Iterator[_Views]:
     (``output_aliases.py``), nor where AOTAutograd makes all of them, of a result that it keeps (gradients flow through such views)."""
     groups: dict[Node, set[Node]] = {}
     plain: set[Node] = set()
-    types = _types()
+    types = output_aliases.types()
     if types is None:
         return iter(())
     of_inputs = {outputs[at] for at, each in types.items() if each in (OutputType.alias_of_input, OutputType.is_input)}
     for at, node in enumerate(outputs[: _returned(outputs, kind)]):
         if isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor) and node not in of_inputs:
-            *_, root = _behind(node)
+            *_, root = output_aliases.behind(node)
             if root.op == "call_function" and _storage(root) == _storage(node):
                 groups.setdefault(root, set()).add(node)
                 if node is not root and types.get(at, OutputType.non_alias) in _PLAIN:
@@ -145,48 +141,20 @@ def _groups(outputs: Sequence[Any], kind: str) -> Iterator[_Views]:
 
 def _returned(outputs: Sequence[Any], kind: str) -> int:
     """How many of the outputs callers get; behind those of a forward graph is what it saves for its backward."""
-    context = TracingContext.try_get()
     if kind != "forward":
         return len(outputs)
-    return (
-        0
-        if context is None or context.fw_metadata is None
-        else len(context.fw_metadata.tokens) + context.fw_metadata.num_forward_returns
-    )
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return 0
+    return len(context.fw_metadata.tokens) + context.fw_metadata.num_forward_returns
 
 
 _PLAIN = (OutputType.non_alias, OutputType.unsafe_view_alias)
 
 
-def _types() -> dict[int, OutputType] | None:
-    """What AOTAutograd takes the function's results for, by their numbers among the outputs. None: nobody can tell."""
-    context = TracingContext.try_get()
-    if context is None or context.fw_metadata is None:
-        return {}
-    metadata = context.fw_metadata
-    if not all(isinstance(meta, PlainTensorMeta) for meta in metadata.subclass_fw_graph_out_meta):
-        return None  # a subclass's tensors are several outputs each
-    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
-    return {first + number: info.output_type for number, info in enumerate(metadata.output_info)}
-
-
 def _storage(node: Node) -> Any:
     value = node.meta["val"]
     return value.untyped_storage()._cdata if value.layout is torch.strided else node
-
-
-def _behind(node: Node) -> Iterator[Node]:
-    """It, what it is a view of, and so on."""
-    yield node
-    while _is_view(node):
-        node = node.args[0]  # type: ignore[assignment]
-        yield node
-
-
-def _is_view(node: Node) -> bool:
-    if node.target is operator.getitem:
-        return _is_view(node.args[0])  # type: ignore[arg-type]
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 class _Replayer:
@@ -200,7 +168,7 @@ class _Replayer:
     @staticmethod
     def can(views: _Views) -> bool:
         root, nodes = views
-        steps = {step for node in nodes for step in _behind(node)} - {root}
+        steps = {step for node in nodes for step in output_aliases.behind(node)} - {root}
         others = {each for step in steps for each in step.all_input_nodes} - steps - {root}
         return all(
             isinstance(size := each.meta.get("val"), torch.SymInt) and not free_unbacked_symbols(size)
@@ -222,7 +190,7 @@ class _Replayer:
             copy = self._graph.node_copy(node, lambda argument: self._copies[argument])
             if node.target is _aten.as_strided.default and len(node.args) > 3 and node.args[3] is not None:
                 # It counts from where the storage begins, and there what it views begins in eager.
-                *_, root = _behind(node)
+                *_, root = output_aliases.behind(node)
                 with self._graph.inserting_before(copy):
                     begin = self._graph.call_method("storage_offset", (self._copies[root],))
                     begin = self._graph.call_function(operator.add, (begin, copy.args[3]))
