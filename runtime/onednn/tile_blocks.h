@@ -24,7 +24,8 @@ struct ScratchParts {
   size_t bytes = 0;
 
   template <typename T> void operator()(T*& part, int64_t count) {
-    part = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(scratch) + bytes);  // a number: to a null pointer nothing may be added
+    // As a number: to a null pointer nothing may be added.
+    part = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(scratch) + bytes);
     bytes += size_t(count) * sizeof(T);
   }
 };
