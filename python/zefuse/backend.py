@@ -55,6 +55,7 @@ from zefuse.graphs import (
     saved_strides,
     seeds,
     spectra_layouts,
+    tangent_strides,
     unread_arguments,
     unread_logs,
 )
@@ -347,6 +348,7 @@ def _compile(
     output_aliases.note(gm)
     if kind == "forward":
         saved_strides.free(gm)
+        tangent_strides.compare_places()
     compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
     if watch is not None:
         watch.saw(kind, compiled, gm)
