@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/onednn/amx_tiles.h"
+#include "runtime/recurrence/levels.h"
 #include "runtime/recurrence/steps.h"
 #include "runtime/recurrence/tiles.h"
 
@@ -62,8 +63,7 @@ struct TileProduct {
   }
 };
 
-[[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512), gnu::noinline]] inline void
-runLayerInTiles(const Sequence& s, const Share& share) {
+[[ZEFUSE_TILES, gnu::noinline]] inline void runLayerInTiles(const Sequence& s, const Share& share) {
   // Groups of one size, as in runStepsInTiles.
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups, pairs = (groups + 1) / 2;

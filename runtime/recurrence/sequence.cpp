@@ -4,12 +4,8 @@
 
 #include <algorithm>
 
-#include "runtime/recurrence/gradient_tiles.h"
-#include "runtime/recurrence/layer_registers.h"
-#include "runtime/recurrence/layer_tiles.h"
-#include "runtime/recurrence/projected.h"
-#include "runtime/recurrence/steps.h"
-#include "runtime/recurrence/tiles.h"
+#include "runtime/onednn/amx_tiles.h"
+#include "runtime/recurrence/levels.h"
 
 namespace zefuse::recurrence {
 
@@ -36,44 +32,6 @@ Packing packingOf(RecurrentCell cell, bool gradient, Matrix matrix) {
 Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden) {
   return packingOf(cell, gradient, {gates, gates * hidden, hidden});
 }
-
-template <int lanes, int rows> [[gnu::always_inline]] inline void runAny(const Sequence& s, const Share& share) {
-  if (s.projected)
-    runProjected<lanes, rows>(s, share);
-  else if (s.input.data)
-    runLayer<lanes, rows>(s, share);
-  else
-    runSteps<lanes, rows>(s, share);
-}
-
-[[gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)]] void runV4(const Sequence& sequence,
-                                                                           const Share& share) {
-  runAny<16, 6>(sequence, share);
-}
-
-[[gnu::target("arch=x86-64-v3")]] void runV3(const Sequence& sequence, const Share& share) {
-  runAny<8, 3>(sequence, share);
-}
-
-[[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)]] void
-runTiles(const Sequence& sequence, const Share& share) {
-  if (sequence.gradient)
-    runGradientInTiles<true>(sequence, share);
-  else if (sequence.tiles.input)
-    runLayerInTiles(sequence, share);
-  else
-    runStepsInTiles<true>(sequence, share);
-}
-
-[[gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)]] void runPairs(const Sequence& sequence,
-                                                                                         const Share& share) {
-  if (sequence.gradient)
-    runGradientInTiles<false>(sequence, share);
-  else
-    runStepsInTiles<false>(sequence, share);
-}
-
-void runBaseline(const Sequence& sequence, const Share& share) { runAny<4, 2>(sequence, share); }
 
 bool pairsAvailable() {
   static const bool there =
@@ -123,7 +81,8 @@ const Level& level(bool narrow) {
     return tiles;
   if (narrow && pairsAvailable())
     return pairs;
-  static constexpr Level avx512 = {"avx512", 16, runV4}, avx2 = {"avx2", 8, runV3}, baseline = {"sse2", 4, runBaseline};
+  static constexpr Level avx512 = {"avx512", 16, runAvx512}, avx2 = {"avx2", 8, runAvx2},
+                         baseline = {"sse2", 4, runSse2};
   static const Level& chosen = []() -> const Level& {
     const int isa = dnnl_get_effective_cpu_isa();  // heeds ONEDNN_MAX_CPU_ISA
     auto has = [&](int wanted) { return (isa & wanted) == wanted; };

@@ -1,5 +1,5 @@
 // The loops over the steps of a recurrent layer, for one width of vectors. Everything is inlined into a function that
-// is compiled for a level of processors (sequence.cpp).
+// is compiled for a level of processors (levels.h).
 //
 // A block of hidden units goes through a whole product, from the packed weight, with the sums of `rows` rows of the
 // batch in registers; the cell's formula follows while its sums are near. Formulas: torch.nn.LSTM, GRU and RNN's

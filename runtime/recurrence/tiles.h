@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/onednn/amx_tiles.h"
+#include "runtime/recurrence/levels.h"
 #include "runtime/recurrence/steps.h"
 
 namespace zefuse::recurrence {
@@ -54,8 +55,6 @@ template <int vectors>
   if constexpr (vectors > 3)
     _tile_stored(3, product + 3 * tile_sums, 64);
 }
-
-#define ZEFUSE_PAIRS gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)
 
 // product [vectors, 16, 16] += `rows` rows of left @ some of a block of the packed weight; `first`: = instead of +=.
 // Fetches what lies `ahead` numbers behind it, if that is not zero.
@@ -126,8 +125,6 @@ template <int vectors>
     }
   }
 }
-
-#undef ZEFUSE_PAIRS
 
 // A layer's input at a step; nothing where there are gates instead.
 [[gnu::always_inline]] inline Factors inputFactors(const Sequence& s, int64_t t, int64_t b, int64_t block) {
