@@ -383,8 +383,8 @@ Status PlanCheck::recurrence(size_t step, const plan::RecurrenceT& recurrence) {
     return damaged(where + " has an unknown cell");
   if (recurrence.projected && recurrence.cell != plan::RecurrentCell::lstm)
     return damaged(where + " has a projection of another cell than an LSTM's");
-  if (recurrence.cell == plan::RecurrentCell::lstm_layer && (recurrence.gradient || recurrence.packed))
-    return damaged(where + " is a layer with its input that is a derivative or of packed sequences");
+  if (recurrence.cell == plan::RecurrentCell::lstm_layer && recurrence.packed)
+    return damaged(where + " is a layer with its input that is of packed sequences");
   const RecurrenceArity arity = arityOf(recurrence.cell, recurrence.gradient, recurrence.packed, recurrence.projected);
   if (recurrence.operands.size() != arity.operands || recurrence.results.size() != arity.results)
     return damaged(where + " has " + number(recurrence.operands.size()) + " operands and " +

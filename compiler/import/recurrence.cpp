@@ -13,7 +13,10 @@ Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient, bool 
     for (const std::string& name : names) {
       values.push_back(op.tensor(name));
       Type element = elementOf(values.back());
-      if (!element.isF32() && !((name == "weight" || name == "projection" || name == "input") && element.isBF16()))
+      const bool narrow = name == "weight" || name == "projection" || name == "input" ||
+                          (cell == "lstm_layer" && name == "grad_output");
+      const bool half = cell == "lstm_layer" && name == "activations";
+      if (!element.isF32() && !(narrow && element.isBF16()) && !(half && element.isF16()))
         op.refuse("argument " + name + " is not f32");
     }
     if (packed) {
@@ -48,6 +51,9 @@ void registerRecurrence(OpTable& table) {
       {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations", "projection"}, /*projected=*/true);
   table.add("zefuse.lstm_layer.default",
             steps("lstm_layer", {"input", "weight", "bias", "hidden", "cell"}, false, false, false));
+  table.add("zefuse.lstm_layer_backward.default",
+            steps("lstm_layer", {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations"},
+                  /*gradient=*/true, false, false));
   add("gru", "gru", {"gates", "weight", "bias", "hidden"},
       {"grad_output", "weight", "hidden", "output", "activations"});
   add("rnn", "", {"gates", "weight", "bias", "hidden"}, {"grad_output", "weight", "output"});

@@ -209,10 +209,10 @@ LogicalResult RecurrenceOp::verify() {
   if (!llvm::is_contained({"lstm", "gru", "tanh", "relu", "lstm_layer"}, getCell()))
     return emitOpError("unknown cell '") << getCell() << "'";
   const bool layer = getCell() == "lstm_layer", lstm = getCell() == "lstm", gru = getCell() == "gru";
-  if (layer && (getGradient() || getPacked() || getProjected()))
-    return emitOpError("is a layer with its input that is a derivative, packed or projected");
-  unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm || layer ? 5 : 4);
-  unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm || layer ? 4 : gru ? 2 : 1);
+  if (layer && (getPacked() || getProjected()))
+    return emitOpError("is a layer with its input that is packed or projected");
+  unsigned inputs = getGradient() ? (lstm || layer ? 6 : gru ? 5 : 3) : (lstm || layer ? 5 : 4);
+  unsigned results = getGradient() ? (layer ? 4 : lstm || gru ? 3 : 2) : (lstm || layer ? 4 : gru ? 2 : 1);
   if (getProjected()) {
     if (!lstm)
       return emitOpError("has a projection of another cell than an LSTM's");
@@ -225,19 +225,20 @@ LogicalResult RecurrenceOp::verify() {
   }
   if (getInputs().size() != inputs || getNumResults() != results)
     return emitOpError("wants ") << inputs << " operands and " << results << " results";
-  const unsigned weight = getGradient() && lstm ? 2 : 1, projection = getGradient() ? 6 : 5;
-  auto isTaken = [](Type tensor, bool narrow) {
+  const unsigned weight = getGradient() && (lstm || layer) ? 2 : 1, projection = getGradient() ? 6 : 5;
+  auto isTaken = [](Type tensor, bool narrow, bool half = false) {
     Type element = cast<RankedTensorType>(tensor).getElementType();
-    return element.isF32() || (narrow && element.isBF16());
+    return element.isF32() || (narrow && element.isBF16()) || (half && element.isF16());
   };
   for (auto [position, input] : llvm::enumerate(getInputs().drop_back(getPacked() ? 1 : 0)))
     if (!isTaken(input.getType(),
-                 position == weight || (layer && position == 0) || (getProjected() && position == projection)))
+                 position == weight || (layer && position == 0) || (getProjected() && position == projection),
+                 /*half=*/layer && getGradient() && position == 5))
       return emitOpError("wants tensors of f32, or a weight of bf16");
   if (getPacked() && !cast<RankedTensorType>(getInputs().back().getType()).getElementType().isInteger(64))
     return emitOpError("wants the steps' numbers of rows of i64");
   for (auto [position, type] : llvm::enumerate(getResultTypes()))
-    if (!isTaken(type, layer && position == 0))
+    if (!isTaken(type, layer && position == 0, /*half=*/layer && !getGradient() && position == 2))
       return emitOpError("wants results of f32");
   if (auto layouts = getResultLayouts(); layouts && layouts->size() != results)
     return emitOpError("wants a layout for each result");

@@ -99,7 +99,7 @@ void AttentionGradientOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> re
 OperandRule RecurrenceOp::getOperandRule(unsigned operand) {
   // The weights, whose sizes are those of no sequence or state, are packed from dense rows, and the bias is one.
   auto type = cast<RankedTensorType>(getInputs()[operand].getType());
-  const bool weight = operand == (getGradient() && getCell() == "lstm" ? 2u : 1u) ||
+  const bool weight = operand == (getGradient() && getCell().starts_with("lstm") ? 2u : 1u) ||
                       (getProjected() && operand == (getGradient() ? 6u : 5u));
   return type.getRank() > 1 && type.hasStaticShape() && !weight ? OperandRule::rows : OperandRule::fixed;
 }

@@ -57,6 +57,8 @@ Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, i
       return {{sequence, weight, state, sequence, four}, {gates, gates, state}};
     return {{gates, weight, bias, state}, {sequence, four}};
   case RecurrentCell::lstm_layer: {
+    if (desc.gradient)
+      return {{sequence, state, weight, state, sequence, four}, {gates, state, state, bias}};
     const int64_t I = desc.operands[0].sizes.back();
     return {{desc.operands[0].sizes, {4 * H * I + 4 * H * H}, bias, state, state}, {sequence, state, four, sequence}};
   }
@@ -68,12 +70,15 @@ Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, i
   return {{gates, weight, bias, state}, {sequence}};
 }
 
+// `also`: a dtype that it may have instead of f32.
 Status checkTensor(const RecurrenceDesc& desc, const TensorDesc& tensor, const Sizes& wanted, const std::string& name,
-                   bool narrow = false) {
+                   plan::DType also = plan::DType::f32) {
   if (tensor.sizes != wanted || tensor.strides.size() != tensor.sizes.size())
     return refuse(Code::invalid_argument, desc, name + " has sizes that do not fit the others");
-  if (tensor.dtype != plan::DType::f32 && !(narrow && tensor.dtype == plan::DType::bf16))
-    return refuse(Code::unsupported, desc, name + (narrow ? " is neither f32 nor bf16" : " is not f32"));
+  if (tensor.dtype != plan::DType::f32 && tensor.dtype != also)
+    return refuse(Code::unsupported, desc,
+                  name + (also == plan::DType::f32 ? " is not f32"
+                                                   : std::string(" is neither f32 nor ") + plan::EnumNameDType(also)));
   if (tensor.sizes.back() > 1 && tensor.strides.back() != 1)
     return refuse(Code::invalid_argument, desc, name + " has rows that are not contiguous");
   for (int64_t stride : tensor.strides)
@@ -94,11 +99,40 @@ Status checkRows(const RecurrenceDesc& desc) {
   return {};
 }
 
+// Of a layer with its input or its derivative: what is bf16 if its weight is, and what is f16 then.
+constexpr size_t place_of_activations = 5;  // among the derivative's operands; among the layer's results 2
+plan::DType dtypeOfLayersOperand(const RecurrenceDesc& desc, size_t i) {
+  const plan::DType dtype = desc.operands[arityOf(desc).weight].dtype;
+  if (dtype != plan::DType::bf16)
+    return plan::DType::f32;
+  if (desc.gradient && i == place_of_activations)
+    return plan::DType::f16;
+  return i == 0 || i == arityOf(desc).weight ? dtype : plan::DType::f32;
+}
+plan::DType dtypeOfLayersResult(const RecurrenceDesc& desc, size_t i) {
+  if (desc.operands[arityOf(desc).weight].dtype != plan::DType::bf16)
+    return plan::DType::f32;
+  return i == 0 ? plan::DType::bf16 : i == 2 && !desc.gradient ? plan::DType::f16 : plan::DType::f32;
+}
+
+Status checkDtypesOfLayer(const RecurrenceDesc& desc) {
+  auto refused = [&](const TensorDesc& tensor, plan::DType wanted) { return tensor.dtype != wanted; };
+  for (size_t i = 0; i < desc.operands.size(); ++i)
+    if (refused(desc.operands[i], dtypeOfLayersOperand(desc, i)))
+      return refuse(Code::unsupported, desc,
+                    "has operand " + std::to_string(i) + " of a dtype that does not fit its weights");
+  for (size_t i = 0; i < desc.results.size(); ++i)
+    if (!desc.results[i].sizes.empty() && refused(desc.results[i], dtypeOfLayersResult(desc, i)))
+      return refuse(Code::unsupported, desc,
+                    "has result " + std::to_string(i) + " of a dtype that does not fit its weights");
+  return {};
+}
+
 // A layer with its input.
 Status checkLayer(const RecurrenceDesc& desc) {
   const Sizes &input = desc.operands[0].sizes, &weights = desc.operands[1].sizes, &state = desc.operands[3].sizes;
-  if (desc.gradient || desc.packed || desc.projected)
-    return refuse(Code::invalid_argument, desc, "is a derivative, packed or projected");
+  if (desc.packed || desc.projected)
+    return refuse(Code::invalid_argument, desc, "is packed or projected");
   if (input.size() != 3 || state.size() != 2 || weights.size() != 1)
     return refuse(Code::invalid_argument, desc, "wants an input of three dimensions, states of two and one of weights");
   constexpr int64_t limit = INT32_MAX / 4;
@@ -108,21 +142,16 @@ Status checkLayer(const RecurrenceDesc& desc) {
   if (input[2] < 1 || state[1] < 1)
     return refuse(Code::invalid_argument, desc, "has no units");
   const Shapes shapes = shapesOf(desc, {input[0], input[1]}, input[1], state[1], state[1]);
-  const plan::DType dtype = desc.operands[0].dtype;
-  for (size_t i = 0; i < desc.operands.size(); ++i) {
-    const bool narrow = i < 2 && dtype == plan::DType::bf16;
-    ZEFUSE_RETURN_IF_ERROR(
-        checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i), narrow));
-  }
+  for (size_t i = 0; i < desc.operands.size(); ++i)
+    ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
+                                       dtypeOfLayersOperand(desc, i)));
   if (desc.results[0].sizes.empty())
     return refuse(Code::invalid_argument, desc, "lacks a result that its own steps read");
   for (size_t i = 0; i < desc.results.size(); ++i)
     if (!desc.results[i].sizes.empty())
-      ZEFUSE_RETURN_IF_ERROR(
-          checkTensor(desc, desc.results[i], shapes.results[i], "result " + std::to_string(i), /*narrow=*/i == 0));
-  if (desc.operands[1].dtype != dtype || desc.results[0].dtype != dtype)
-    return refuse(Code::unsupported, desc, "has an input, weights and an output of different dtypes");
-  return {};
+      ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.results[i], shapes.results[i], "result " + std::to_string(i),
+                                         dtypeOfLayersResult(desc, i)));
+  return checkDtypesOfLayer(desc);
 }
 
 }  // namespace
@@ -133,7 +162,8 @@ Status check(const RecurrenceDesc& desc) {
   const plan::RecurrenceArity arity = arityOf(desc);
   if (desc.operands.size() != arity.operands || desc.results.size() != arity.results)
     return refuse(Code::invalid_argument, desc, "has another number of operands or results");
-  if (desc.cell == RecurrentCell::lstm_layer)
+  const bool layer = desc.cell == RecurrentCell::lstm_layer;
+  if (layer && (!desc.gradient || desc.packed))
     return checkLayer(desc);
   const TensorDesc &sequence = desc.operands[0], &weight = desc.operands[arity.weight];
   if (sequence.sizes.size() != (desc.packed ? 2 : 3) || weight.sizes.size() != 2)
@@ -157,9 +187,11 @@ Status check(const RecurrenceDesc& desc) {
     shapes.operands.push_back(desc.operands.back().sizes);
   }
   for (size_t i = 0; i < desc.operands.size() - (desc.packed ? 1 : 0); ++i)
-    ZEFUSE_RETURN_IF_ERROR(
-        checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
-                    /*narrow=*/i == arity.weight || (desc.projected && i == placeOfProjection(desc))));
+    ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
+                                       layer ? dtypeOfLayersOperand(desc, i)
+                                       : i == arity.weight || (desc.projected && i == placeOfProjection(desc))
+                                           ? plan::DType::bf16
+                                           : plan::DType::f32));
   // The loops read a weight as one matrix.
   if (desc.projected)
     if (const TensorDesc& projection = desc.operands[placeOfProjection(desc)]; P > 1 && projection.strides[0] != H)
@@ -168,7 +200,10 @@ Status check(const RecurrenceDesc& desc) {
     return refuse(Code::invalid_argument, desc, "has a weight that is not contiguous");
   for (size_t i = 0; i < desc.results.size(); ++i)
     if (!desc.results[i].sizes.empty())
-      ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.results[i], shapes.results[i], "result " + std::to_string(i)));
+      ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.results[i], shapes.results[i], "result " + std::to_string(i),
+                                         layer ? dtypeOfLayersResult(desc, i) : plan::DType::f32));
+  if (layer)
+    ZEFUSE_RETURN_IF_ERROR(checkDtypesOfLayer(desc));
   // What a step reads of the one before, or the next layer's derivative of all.
   const bool needs_products = desc.gradient && desc.cell == RecurrentCell::gru;
   const bool needs_outputs = desc.gradient && desc.projected;

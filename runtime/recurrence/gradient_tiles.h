@@ -53,8 +53,10 @@ template <bool amx> [[gnu::always_inline]] inline void runGradientInTiles(const 
         gradientOfCells<16, true>(s, share, t, first, end);
       const int64_t from = begins(group), second = first + rows < end ? begins(group + 1) - from : 0;
       for (int64_t block = share.first_block; block < share.last_block; ++block) {
-        multiplyGradients<amx>({s.tiles.at(n, from), depth, depth, s.tiles.packed + block * depth * 4 * tile_rows},
-                               rows, second, sums);
+        const __bf16* left = s.multiplies_gates ? s.narrow_gates.at(t, from) : s.tiles.at(n, from);
+        const int64_t stride = s.multiplies_gates ? s.narrow_gates.row : depth;
+        multiplyGradients<amx>({left, stride, depth, s.tiles.packed + block * depth * 4 * tile_rows}, rows, second,
+                               sums);
         for (int64_t half = 0; half < 2; ++half) {
           const int64_t begin = first + half * rows, stop = std::min(begin + rows, end);
           const float* of_group = sums + half * 4 * tile_sums;

@@ -2,11 +2,9 @@
 // one by one: that formula is as long as the products of some hundreds of units.
 #pragma once
 
-#include "runtime/onednn/vector_math.h"
+#include "runtime/recurrence/vectors.h"
 
 namespace zefuse::recurrence {
-
-template <int lanes> using Vector = typename onednn::VectorOf<lanes>::Float;
 
 // x becomes e^-x, within 1e-7 of it: the sigmoid's denominator less one. Between 3e-39 and 2e38; NaN stays.
 template <int lanes> [[gnu::always_inline]] inline void inverseExponential(Vector<lanes>& x) {

@@ -5,10 +5,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 
 #include "common/plan/dtype.h"
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/f16.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/checks.h"
 #include "runtime/recurrence/sequence.h"
@@ -91,10 +93,21 @@ Recurrence::Recurrence(RecurrenceDesc desc)
       total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_), level_(levelOf(desc_)),
       implementation_(std::string(level_.tiled ? "steps in " : "steps in registers: ") + level_.name) {}
 
-bool Recurrence::narrowLayer() const { return isLayer() && weightOf(desc_).dtype == plan::DType::bf16; }
+bool Recurrence::narrowLayer() const { return ofLayer() && weightOf(desc_).dtype == plan::DType::bf16; }
+
+// Whether what a layer has of bf16 is widened for its loops.
+bool Recurrence::widensLayer() const { return narrowLayer() && !level_.tiled; }
 
 // Whether a layer's input is copied for its loops: widened, or with zeros behind it.
-bool Recurrence::copiesInput() const { return narrowLayer() && (!level_.tiled || inputs_ != tiledDepth(inputs_)); }
+bool Recurrence::copiesInput() const {
+  return isLayer() && narrowLayer() && (!level_.tiled || inputs_ != tiledDepth(inputs_));
+}
+
+// How many rows of the batch have one sum for the bias: few enough sums for a near cache, enough to share them out.
+int64_t Recurrence::rowsOfSum() const {
+  constexpr int64_t sums = 32;
+  return (batch_ + sums - 1) / sums;
+}
 
 // Of a step's product in tiles.
 int64_t Recurrence::multipliedDepth() const {
@@ -104,7 +117,7 @@ int64_t Recurrence::multipliedDepth() const {
 size_t Recurrence::packedBytesOf(int64_t depth) const {
   const int64_t gates = arityOf(desc_).gates;
   const Matrix matrix{gates, gates * hidden_, depth};
-  const RecurrentCell cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
+  const RecurrentCell cell = cellOfSteps();
   if (level_.tiled)
     return size_t(packedTiles(cell, desc_.gradient, matrix)) * sizeof(__bf16);
   return size_t(packedSize(cell, desc_.gradient, matrix, level_.lanes)) * sizeof(float);
@@ -116,7 +129,7 @@ size_t Recurrence::packedBytes() const { return packedBytesOf(outputs_) + (isLay
 void Recurrence::packMatrix(int64_t depth, const void* weight, void* packed) const {
   const int64_t gates = arityOf(desc_).gates;
   const Matrix matrix{gates, gates * hidden_, depth};
-  const RecurrentCell cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
+  const RecurrentCell cell = cellOfSteps();
   if (level_.tiled)
     packTiles(cell, desc_.gradient, matrix, level_.together, static_cast<const uint16_t*>(weight),
               static_cast<uint16_t*>(packed));
@@ -164,7 +177,15 @@ Recurrence::Scratch Recurrence::scratch() const {
   scratch.output = scratch.input;
   if (copiesInput())
     scratch.output += lines(steps_ * batch_ * (level_.tiled ? tiledDepth(inputs_) / 2 : inputs_));
-  scratch.end = scratch.output + (narrowLayer() && !level_.tiled ? steps_ * batch_ * hidden_ : 0);
+  const int64_t units = steps_ * batch_ * hidden_;  // of all steps
+  scratch.activations = scratch.output + (widensLayer() && isLayer() ? units : 0);
+  // Of the derivative the gradients of output and gates are widened as well.
+  const bool has_activations = desc_.gradient || !desc_.results[2].sizes.empty();
+  scratch.gradient = scratch.activations + (widensLayer() && has_activations ? 4 * units : 0);
+  scratch.sums = lines(scratch.gradient + (widensLayer() && desc_.gradient ? 5 * units : 0));
+  scratch.end = scratch.sums;
+  if (ofLayer() && desc_.gradient && batch_ > 0)
+    scratch.end += lines((batch_ + rowsOfSum() - 1) / rowsOfSum() * 4 * hidden_);
   return scratch;
 }
 
@@ -206,7 +227,7 @@ Status Recurrence::readRows(const int64_t* rows, int64_t* places) const {
 Sequence Recurrence::sequence(const Arguments& arguments) const {
   const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient, false, desc_.projected);
   Sequence s;
-  s.cell = isLayer() ? RecurrentCell::lstm : desc_.cell;
+  s.cell = cellOfSteps();
   s.gradient = desc_.gradient;
   s.reverse = desc_.reverse;
   s.projected = desc_.projected;
@@ -339,17 +360,80 @@ void Recurrence::prepareInput(Sequence& s, const Arguments& arguments, float* me
   }
 }
 
+// What a layer of bf16 keeps for its derivative.
+void Recurrence::prepareActivations(Sequence& s, float* memory) const {
+  Tensor& activations = s.results[2];
+  if (!narrowLayer() || !activations.data)
+    return;
+  if (level_.tiled) {
+    s.narrow_activations = {reinterpret_cast<_Float16*>(activations.data), activations.step, activations.row};
+    activations = {};
+  } else {
+    activations = {memory + scratch().activations, batch_ * 4 * hidden_, 4 * hidden_};
+  }
+}
+
+// What the derivative of a layer reads and writes in bf16 and f16, and the sums for its bias.
+void Recurrence::prepareGradient(Sequence& s, float* memory) const {
+  const Scratch parts = scratch();
+  if (s.results[3].data) {
+    s.rows_of_sum = rowsOfSum();
+    s.bias_sums = {memory + parts.sums, 0, 4 * hidden_};
+    std::fill_n(s.bias_sums.data, (batch_ + s.rows_of_sum - 1) / s.rows_of_sum * s.bias_sums.row, 0.f);
+  }
+  if (!narrowLayer())
+    return;
+  Tensor &gradient = s.operands[0], &activations = s.operands[5], &gates = s.results[0];
+  if (level_.tiled) {
+    s.narrow_gradient = {reinterpret_cast<__bf16*>(gradient.data), gradient.step, gradient.row};
+    s.narrow_activations = {reinterpret_cast<_Float16*>(activations.data), activations.step, activations.row};
+    s.narrow_gates = {reinterpret_cast<__bf16*>(gates.data), gates.step, gates.row};
+    s.multiplies_gates = s.tiles.depth == 4 * hidden_;  // else zeros are wanted behind them
+    return;
+  }
+  auto widen = [&](Tensor& tensor, float* to, int64_t units, auto&& widened) {
+    const Tensor wide{to, batch_ * units, units};
+    const auto* data = reinterpret_cast<const uint16_t*>(tensor.data);
+    onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) {
+        const uint16_t* from = data + at / batch_ * tensor.step + at % batch_ * tensor.row;
+        std::transform(from, from + units, wide.at(0, at), widened);
+      }
+    });
+    tensor = wide;
+  };
+  widen(gradient, memory + parts.gradient, hidden_,
+        [](uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); });
+  widen(activations, memory + parts.activations, 4 * hidden_, onednn::floatOfF16);
+  gates = {memory + parts.gradient + steps_ * batch_ * hidden_, batch_ * 4 * hidden_, 4 * hidden_};
+}
+
 // Of a layer of bf16 whose loops are of f32.
-void Recurrence::roundOutput(const Sequence& s, const Arguments& arguments) const {
-  const Tensor output = tensorOf(desc_.results[0], arguments.results[0]);
-  auto* to = reinterpret_cast<uint16_t*>(output.data);
-  onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t t = at / batch_, b = at % batch_;
-      const float* from = s.results[0].at(t, b);
-      std::transform(from, from + hidden_, to + t * output.step + b * output.row, onednn::bitsOfBf16);
-    }
-  });
+void Recurrence::roundResults(const Sequence& s, const Arguments& arguments) const {
+  auto round = [&](size_t number, int64_t units, auto&& rounded) {
+    const Tensor result = tensorOf(desc_.results[number], arguments.results[number]);
+    if (!result.data)
+      return;
+    auto* to = reinterpret_cast<uint16_t*>(result.data);
+    onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) {
+        const int64_t t = at / batch_, b = at % batch_;
+        const float* from = s.results[number].at(t, b);
+        std::transform(from, from + units, to + t * result.step + b * result.row, rounded);
+      }
+    });
+  };
+  round(0, desc_.gradient ? 4 * hidden_ : hidden_, onednn::bitsOfBf16);
+  if (!desc_.gradient)
+    round(2, 4 * hidden_, onednn::f16OfFloat);
+}
+
+// The sums for the rows of the batch, in their order.
+void Recurrence::sumBias(const Sequence& s, const Arguments& arguments) const {
+  auto* bias = static_cast<float*>(arguments.results[3]);
+  std::fill_n(bias, 4 * hidden_, 0.f);
+  for (int64_t b = 0; s.bias_sums.data && b < batch_; b += s.rows_of_sum)
+    std::transform(bias, bias + 4 * hidden_, s.bias_sums.at(0, b / s.rows_of_sum), bias, std::plus<>());
 }
 
 // Shares the loops out among the team's threads.
@@ -360,11 +444,13 @@ void Recurrence::runShared(const Sequence& s) const {
   const int64_t outputs = desc_.projected ? plainBlocks(outputs_, level_.lanes) : 0;
   const double weights = double(s.gates * hidden_ * (outputs_ + s.inputs)) + (outputs ? double(outputs_ * hidden_) : 0);
   const double work = 2.0 * rows * weights;
+  const int64_t row_groups = (batch_ + s.rows_of_sum - 1) / s.rows_of_sum;  // no fewer than parts of rows
+  auto rowOf = [&](int64_t group) { return std::min(group * s.rows_of_sum, batch_); };
   const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
   if (batch_ >= 2 * threads && weights <= double(cached_weight * (level_.tiled ? 2 : 1))) {
     // Rows do not depend on each other.
-    onednn::overTeam(batch_, std::max<int64_t>(1, batch_ / worth), [&](int64_t begin, int64_t end) {
-      level_.run(s, {begin, end, 0, blocks, nullptr, 1, 0, outputs});
+    onednn::overTeam(row_groups, std::max<int64_t>(1, row_groups / worth), [&](int64_t begin, int64_t end) {
+      level_.run(s, {begin * s.rows_of_sum, rowOf(end), 0, blocks, nullptr, 1, 0, outputs});
     });
     return;
   }
@@ -379,9 +465,10 @@ void Recurrence::runShared(const Sequence& s) const {
     const Division d = of == wanted.rows * wanted.blocks ? wanted : divide(of, batch_, blocks);
     const int64_t row = part / d.blocks, block = part % d.blocks;
     if (row < d.rows)
-      level_.run(s, {batch_ * row / d.rows, batch_ * (row + 1) / d.rows, blocks * block / d.blocks,
-                     blocks * (block + 1) / d.blocks, d.blocks > 1 ? &meetings[size_t(row)] : nullptr, d.blocks,
-                     outputs * block / d.blocks, outputs * (block + 1) / d.blocks});
+      level_.run(s,
+                 {rowOf(row_groups * row / d.rows), rowOf(row_groups * (row + 1) / d.rows), blocks * block / d.blocks,
+                  blocks * (block + 1) / d.blocks, d.blocks > 1 ? &meetings[size_t(row)] : nullptr, d.blocks,
+                  outputs * block / d.blocks, outputs * (block + 1) / d.blocks});
   });
 }
 
@@ -391,15 +478,25 @@ Status Recurrence::run(const Arguments& arguments) const {
     ZEFUSE_RETURN_IF_ERROR(preparePacked(s, arguments));
   float* memory = reinterpret_cast<float*>(static_cast<char*>(arguments.scratch) + placesBytes(desc_, steps_));
   prepareStates(s, arguments, memory);
-  if (steps_ == 0 || batch_ == 0)
+  const bool sums = ofLayer() && desc_.gradient && s.results[3].data;
+  if (steps_ == 0 || batch_ == 0) {
+    if (sums)
+      sumBias(s, arguments);
     return {};
+  }
   if (level_.tiled)
     prepareTiles(s, arguments, memory);
-  if (isLayer())
+  if (isLayer()) {
     prepareInput(s, arguments, memory);
+    prepareActivations(s, memory);
+  } else if (ofLayer()) {
+    prepareGradient(s, memory);
+  }
   runShared(s);
-  if (narrowLayer() && !level_.tiled)
-    roundOutput(s, arguments);
+  if (widensLayer())
+    roundResults(s, arguments);
+  if (sums)
+    sumBias(s, arguments);
   return {};
 }
 

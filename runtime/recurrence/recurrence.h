@@ -23,7 +23,8 @@ struct RecurrenceDesc {
   bool packed = false;                       // packed sequences; the last operand says how many rows each step has
   std::vector<onednn::TensorDesc> operands;  // f32; the weights f32 or bf16; rows of packed sequences i64
   std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
-  // Of the cell lstm_layer the input, its weights and the output are all f32 or all bf16.
+  // Of the cell lstm_layer the input, its weights and the output are all f32 or all bf16, of its derivative the
+  // gradients of the output and of the gates; of bf16 activations are f16.
   bool projected = false;  // an LSTM with a projection, the operand behind the others
   bool operator==(const RecurrenceDesc&) const = default;
 };
@@ -52,11 +53,17 @@ public:
 private:
   // Scratch memory, in floats behind where steps of packed sequences begin; each part in whole lines of a cache.
   struct Scratch {
-    int64_t hidden, cell, unprojected, projection, rounded, rounded_cells, input, output, end;
+    int64_t hidden, cell, unprojected, projection, rounded, rounded_cells, input, output, activations, gradient, sums,
+        end;
   };
   Scratch scratch() const;
-  bool isLayer() const { return desc_.cell == plan::RecurrentCell::lstm_layer; }
+  // With the products of its input; `ofLayer`: that or its derivative.
+  bool isLayer() const { return ofLayer() && !desc_.gradient; }
+  bool ofLayer() const { return desc_.cell == plan::RecurrentCell::lstm_layer; }
   bool narrowLayer() const;
+  bool widensLayer() const;
+  plan::RecurrentCell cellOfSteps() const { return ofLayer() ? plan::RecurrentCell::lstm : desc_.cell; }
+  int64_t rowsOfSum() const;
   bool copiesInput() const;
   int64_t multipliedDepth() const;
   size_t packedBytesOf(int64_t depth) const;
@@ -66,7 +73,10 @@ private:
   void prepareStates(Sequence& s, const Arguments& arguments, float* memory) const;
   void prepareTiles(Sequence& s, const Arguments& arguments, float* memory) const;
   void prepareInput(Sequence& s, const Arguments& arguments, float* memory) const;
-  void roundOutput(const Sequence& s, const Arguments& arguments) const;
+  void prepareActivations(Sequence& s, float* memory) const;
+  void prepareGradient(Sequence& s, float* memory) const;
+  void roundResults(const Sequence& s, const Arguments& arguments) const;
+  void sumBias(const Sequence& s, const Arguments& arguments) const;
   void runShared(const Sequence& s) const;
   Status readRows(const int64_t* rows, int64_t* places) const;
   void packProjection(const void* projection, float* packed) const;

@@ -3,6 +3,7 @@
 #include <dnnl.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/onednn/amx_tiles.h"
 #include "runtime/recurrence/levels.h"
@@ -147,25 +148,64 @@ int64_t packedTiles(RecurrentCell cell, bool gradient, Matrix matrix) {
   return blocks * tiledDepth(packing.depth) * packing.vectors * tile_rows;
 }
 
+namespace {
+
+// Where a tile's numbers are: unit (a lane) and number of the depth.
+struct TileSource {
+  const uint16_t* first;
+  int64_t unit_stride, depth_stride;
+  int64_t units, depth;  // that there are; zeros behind them
+};
+
+// A tile's pairs of numbers of the depth, for 16 units each; `to(pair)`: where those of a pair are.
+template <typename Place> void packTile(const TileSource& source, Place&& to) {
+  const bool whole = source.units >= tile_rows && source.depth >= tile_depth;
+  if (whole && source.unit_stride == 1) {  // two rows side by side
+    for (int64_t pair = 0; pair < tile_depth / 2; ++pair) {
+      const uint16_t* row = source.first + 2 * pair * source.depth_stride;
+      uint16_t* packed = to(pair);
+      for (int64_t lane = 0; lane < tile_rows; ++lane) {
+        packed[2 * lane] = row[lane];
+        packed[2 * lane + 1] = row[source.depth_stride + lane];
+      }
+    }
+  } else if (whole && source.depth_stride == 1) {
+    for (int64_t lane = 0; lane < tile_rows; ++lane) {
+      const uint16_t* row = source.first + lane * source.unit_stride;
+      for (int64_t pair = 0; pair < tile_depth / 2; ++pair)
+        std::memcpy(to(pair) + 2 * lane, row + 2 * pair, 2 * sizeof(uint16_t));
+    }
+  } else {
+    for (int64_t lane = 0; lane < tile_rows; ++lane)
+      for (int64_t k = 0; k < tile_depth; ++k)
+        to(k / 2)[2 * lane + k % 2] = lane < source.units && k < source.depth
+                                          ? source.first[lane * source.unit_stride + k * source.depth_stride]
+                                          : uint16_t(0);
+  }
+}
+
+}  // namespace
+
 void packTiles(RecurrentCell cell, bool gradient, Matrix matrix, int64_t together, const uint16_t* weight,
                uint16_t* packed) {
   const Packing packing = packingOf(cell, gradient, matrix);
   const int64_t units = unitsOfBlock(cell, gradient, tile_rows), hidden = packing.units;
   const int64_t blocks = (hidden + units - 1) / units;
   const int64_t width = packing.vectors * tile_rows;
-  // From a unit to the next, and from a number of the depth: a derivative's weight has its rows along the depth.
+  // A derivative's weight has its rows along the depth.
   const int64_t unit_stride = gradient ? 1 : packing.depth, depth_stride = gradient ? hidden : 1;
   for (int64_t block = 0; block < blocks; ++block)
     for (int64_t first = 0; first < packing.depth; first += tile_depth, packed += tile_depth * width)
-      for (int64_t vector = 0; vector < packing.vectors; ++vector)
-        for (int64_t lane = 0; lane < tile_rows; ++lane) {
-          const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * tile_rows);
-          const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * unit_stride;
-          uint16_t* to = packed + vector * together * tile_rows + lane * 2;
-          for (int64_t k = 0; k < tile_depth; ++k)
-            to[k / together * together * width + k % together / 2 * tile_rows * 2 + k % 2] =
-                unit < hidden && first + k < packing.depth ? row[(first + k) * depth_stride] : uint16_t(0);
-        }
+      for (int64_t vector = 0; vector < packing.vectors; ++vector) {
+        const int64_t unit = block * units + (packing.gates_side_by_side ? 0 : vector * tile_rows);
+        const int64_t row = packing.gates_side_by_side ? vector * hidden + unit : unit;
+        const TileSource source{weight + row * unit_stride + first * depth_stride, unit_stride, depth_stride,
+                                hidden - unit, packing.depth - first};
+        uint16_t* tile = packed + vector * together * tile_rows;
+        packTile(source, [&](int64_t pair) {
+          return tile + 2 * pair / together * together * width + 2 * pair % together * tile_rows;
+        });
+      }
 }
 
 }  // namespace zefuse::recurrence

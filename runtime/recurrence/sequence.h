@@ -11,12 +11,13 @@ namespace zefuse::recurrence {
 
 // [steps, rows, units], packed sequences' [rows of all steps, units], [rows, units] (place 0) or [units]; units are
 // contiguous. data is null for what nobody asks for.
-struct Tensor {
-  float* data = nullptr;
+template <typename Number> struct TensorOf {
+  Number* data = nullptr;
   int64_t step = 0, row = 0;  // strides, in elements; of packed sequences both a row's
 
-  float* at(int64_t place, int64_t b) const { return data + place * step + b * row; }
+  Number* at(int64_t place, int64_t b) const { return data + place * step + b * row; }
 };
+using Tensor = TensorOf<float>;
 
 // A step computed just before or after another: it has rows 0 to `rows`, which are at `place`.
 struct Beside {
@@ -62,6 +63,15 @@ struct Sequence {
   Tensor input;
   int64_t inputs = 0;
   const float* packed_input = nullptr;  // as `packed`
+  // Of a layer of bf16, at a level of tiles, instead of the f32 ones: activations, for its derivative the gradients of
+  // the output and of the gates. `multiplies_gates`: the derivative's products read these, and not Tiles::hidden.
+  TensorOf<_Float16> narrow_activations;
+  TensorOf<__bf16> narrow_gradient, narrow_gates;
+  bool multiplies_gates = false;
+  // What the derivative of a layer with its input adds the gates' gradients of all steps to, for the bias: a sum for
+  // `rows_of_sum` rows each, which one thread has all of. So the bits do not depend on how rows are shared out.
+  Tensor bias_sums;
+  int64_t rows_of_sum = 1;
   // Of packed sequences, else null: how many rows each step has, which never grows, and how many the steps before it.
   const int64_t *rows = nullptr, *places = nullptr;
   // Of packed sequences: where each row ended, [rows, units], and the hidden state that each step read, as output.

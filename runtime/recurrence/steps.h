@@ -12,27 +12,9 @@
 #include "runtime/onednn/vector_math.h"
 #include "runtime/recurrence/lstm_formula.h"
 #include "runtime/recurrence/sequence.h"
+#include "runtime/recurrence/vectors.h"
 
 namespace zefuse::recurrence {
-
-// The first `count` elements; zeros behind them.
-template <int lanes> [[gnu::always_inline]] inline void load(Vector<lanes>& x, const float* from, int64_t count) {
-  if (count >= lanes) {
-    x = *reinterpret_cast<const Vector<lanes>*>(from);
-    return;
-  }
-  for (int64_t lane = 0; lane < lanes; ++lane)
-    x[lane] = lane < count ? from[lane] : 0;
-}
-
-template <int lanes> [[gnu::always_inline]] inline void store(float* to, const Vector<lanes>& x, int64_t count) {
-  if (count >= lanes) {
-    *reinterpret_cast<Vector<lanes>*>(to) = x;
-    return;
-  }
-  for (int64_t lane = 0; lane < count; ++lane)
-    to[lane] = x[lane];
-}
 
 // product [rows, vectors, lanes] = initial + left @ some of a block of the packed weight, [depth, vectors, lanes].
 // initial: as product, but with rows `initial_row` apart. `ahead`: fetches what the next call reads, behind it in
@@ -83,18 +65,6 @@ template <int lanes, int rows, int vectors, bool tiled>
       sums[r][v] += *reinterpret_cast<const Vector<lanes>*>(product + v * of_vector + r * of_row);
 }
 
-// As bf16, for a product in tiles.
-template <int lanes>
-[[gnu::always_inline]] inline void storeRounded(__bf16* to, const Vector<lanes>& x, int64_t count) {
-  typedef __bf16 Narrow __attribute__((vector_size(lanes * sizeof(__bf16)), aligned(2)));
-  const Narrow rounded = __builtin_convertvector(x, Narrow);
-  if (count >= lanes)
-    *reinterpret_cast<Narrow*>(to) = rounded;
-  else
-    for (int64_t lane = 0; lane < count; ++lane)
-      to[lane] = rounded[lane];
-}
-
 // The hidden state for the next step's product.
 template <int lanes>
 [[gnu::always_inline]] inline void storeRounded(const Sequence& s, int64_t t, int64_t b, int64_t unit,
@@ -108,7 +78,8 @@ template <int lanes, bool tiled>
 [[gnu::always_inline]] inline void keepRounded(const Sequence& s, int64_t t, int64_t b, int64_t place,
                                                const Vector<lanes>& x, int64_t count) {
   if constexpr (tiled)
-    storeRounded<lanes>(s.tiles.at(s.step(t), b) + place, x, count);  // the t-th step is the step(t)-th computed
+    if (!s.multiplies_gates)
+      storeRounded<lanes>(s.tiles.at(s.step(t), b) + place, x, count);  // the t-th step is the step(t)-th computed
 }
 
 // The hidden state that row b has before a step.
@@ -166,6 +137,13 @@ template <int lanes, int rows, bool tiled>
       store<lanes>(row + H, of_row.f, count);
       store<lanes>(row + 2 * H, of_row.g, count);
       store<lanes>(row + 3 * H, of_row.o, count);
+    } else if (tiled && s.narrow_activations.data) {
+      lstmFormula<lanes, true>(of_row, cell, x);
+      _Float16* row = s.narrow_activations.at(place, b + r) + unit;
+      storeNarrow<lanes, tiled>(row, of_row.i, count);
+      storeNarrow<lanes, tiled>(row + H, of_row.f, count);
+      storeNarrow<lanes, tiled>(row + 2 * H, of_row.g, count);
+      storeNarrow<lanes, tiled>(row + 3 * H, of_row.o, count);
     } else {
       lstmFormula<lanes, false>(of_row, cell, x);
     }
@@ -277,6 +255,18 @@ template <int lanes, int rows, bool tiled>
 
 //===-- derivative ---------------------------------------------------------------------------===//
 
+// Adds the gradients of a step's gates to those of the steps before, for the bias.
+template <int lanes>
+[[gnu::always_inline]] inline void addToBias(const Sequence& s, int64_t b, int64_t place, const Vector<lanes>& x,
+                                             int64_t count) {
+  if (!s.bias_sums.data)
+    return;
+  float* to = s.bias_sums.at(0, b / s.rows_of_sum) + place;
+  Vector<lanes> sum;
+  load<lanes>(sum, to, count);
+  store<lanes>(to, sum + x, count);
+}
+
 // Operands: gradients of output and last cell, weight, cell, cells, activations, projection. Results: gradients of
 // gates, hidden, cell, output with what later steps add. `projected`: what the gradient of the latter gives for these
 // units.
@@ -287,27 +277,42 @@ template <int lanes, bool tiled = false>
   const Beside before = s.before(t);
   const Tensor &cells = s.operands[4], &activations = s.operands[5], &gradient = s.results[0];
   Vector<lanes> dh, carried = {}, dc, c, old, i, f, g, o;
-  load<lanes>(dh, projected ? projected : s.operands[0].at(place, b) + unit, count);
+  if (tiled && s.narrow_gradient.data)
+    loadNarrow<lanes, tiled>(dh, s.narrow_gradient.at(place, b) + unit, count);
+  else
+    load<lanes>(dh, projected ? projected : s.operands[0].at(place, b) + unit, count);
   if (!projected)
     load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
   load<lanes>(dc, s.cell_carry.at(0, b) + unit, count);
   load<lanes>(c, cells.at(place, b) + unit, count);
   load<lanes>(old, (b < before.rows ? cells.at(before.place, b) : s.operands[3].at(0, b)) + unit, count);
-  const float* row = activations.at(place, b) + unit;
-  load<lanes>(i, row, count);
-  load<lanes>(f, row + H, count);
-  load<lanes>(g, row + 2 * H, count);
-  load<lanes>(o, row + 3 * H, count);
+  if (tiled && s.narrow_activations.data) {
+    const _Float16* row = s.narrow_activations.at(place, b) + unit;
+    loadNarrow<lanes, tiled>(i, row, count);
+    loadNarrow<lanes, tiled>(f, row + H, count);
+    loadNarrow<lanes, tiled>(g, row + 2 * H, count);
+    loadNarrow<lanes, tiled>(o, row + 3 * H, count);
+  } else {
+    const float* row = activations.at(place, b) + unit;
+    load<lanes>(i, row, count);
+    load<lanes>(f, row + H, count);
+    load<lanes>(g, row + 2 * H, count);
+    load<lanes>(o, row + 3 * H, count);
+  }
   dh += carried;
   onednn::hyperbolicTangent<lanes>(c);
   dc += dh * o * (1.f - c * c);
-  float* to = gradient.at(place, b) + unit;
   const Vector<lanes> gates[] = {dc * g * i * (1.f - i), dc * old * f * (1.f - f), dc * i * (1.f - g * g),
                                  dh * c * o * (1.f - o)};
 #pragma clang loop unroll(full)
   for (int gate = 0; gate < 4; ++gate) {
-    store<lanes>(to + gate * H, gates[gate], count);
-    keepRounded<lanes, tiled>(s, t, b, gate * H + unit, gates[gate], count);
+    const int64_t at = gate * H + unit;
+    if (tiled && s.narrow_gates.data)
+      storeNarrow<lanes, tiled>(s.narrow_gates.at(place, b) + at, gates[gate], count);
+    else
+      store<lanes>(gradient.at(place, b) + at, gates[gate], count);
+    keepRounded<lanes, tiled>(s, t, b, at, gates[gate], count);
+    addToBias<lanes>(s, b, at, gates[gate], count);
   }
   store<lanes>(s.cell_carry.at(0, b) + unit, dc * f, count);
   if (!projected)

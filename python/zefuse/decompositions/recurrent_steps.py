@@ -18,10 +18,14 @@ from torch.nn import functional
 #: weight is [G H, P]; grad_projected [T, B, P] is the output's gradient with what later steps add. All f32, but for weights and
 #: projections, which may be bf16.
 #: lstm_layer has the products of its input [T, B, I] as well: weight is that of the input [4 H, I], behind it that of the state
-#: [4 H, H], in one dimension. Input, weight and output are all f32 or all bf16.
+#: [4 H, H], in one dimension. Input, weight and output are all f32 or all bf16; of bf16 activations are f16, which keeps more of numbers
+#: below one. lstm_layer_backward has the state's weight, in whose dtype the gradients of the output and of the gates are; grad_bias
+#: [4 H] is the sum of the latter in f32, before they are rounded.
 _LAYER = (
     "lstm_layer(Tensor input, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse)"
-    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells)"
+    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells)",
+    "lstm_layer_backward(Tensor grad_output, Tensor grad_last_cell, Tensor weight, Tensor cell, Tensor cells, Tensor activations,"
+    " bool reverse) -> (Tensor grad_gates, Tensor grad_hidden, Tensor grad_cell, Tensor grad_bias)",
 )
 _SCHEMAS = (
     "lstm{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse{})"
@@ -54,9 +58,11 @@ def operators() -> torch.library.Library:
     """Defines the operators once in a process."""
     # Kept by the cache: with it the operators would go.
     library = torch.library.Library("zefuse", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(_LAYER)  # type: ignore[no-untyped-call]
-    torch.library.register_fake("zefuse::lstm_layer", _lstm_layer_fake, lib=library)
-    library.impl("lstm_layer", _lstm_layer, "CPU")  # type: ignore[no-untyped-call]
+    for text in _LAYER:
+        library.define(text)  # type: ignore[no-untyped-call]
+        name = text.partition("(")[0]
+        torch.library.register_fake(f"zefuse::{name}", globals()[f"_{name}_fake"], lib=library)
+        library.impl(name, globals()[f"_{name}"], "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_autograd(
         "zefuse::lstm_layer", _lstm_layer_gradient, setup_context=_lstm_layer_save, lib=library
     )
@@ -99,9 +105,20 @@ def _lstm_steps_fake(
 
 
 def _lstm_layer_fake(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
-    units = hidden.shape[-1]
-    of_steps = [cell.new_empty((*input.shape[:-1], n)) for n in (4 * units, units)]
-    return _like(input, units), cell.new_empty(cell.shape), *of_steps
+    units, sizes = hidden.shape[-1], input.shape[:-1]
+    activations = cell.new_empty((*sizes, 4 * units), dtype=_dtype_of_activations(weight))
+    return _like(input, units), cell.new_empty(cell.shape), activations, cell.new_empty((*sizes, units))
+
+
+def _dtype_of_activations(weight: Tensor) -> torch.dtype:
+    return torch.float16 if weight.dtype == torch.bfloat16 else torch.float32
+
+
+def _lstm_layer_backward_fake(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor, reverse: bool
+) -> Any:  # fmt: skip
+    states = [cell.new_empty(cell.shape) for _ in range(2)]
+    return _like(grad_output, activations.shape[-1]), *states, cell.new_empty((activations.shape[-1],))
 
 
 def _lstm_steps_backward_fake(
@@ -182,8 +199,10 @@ def _lstm_steps(
 def _lstm_layer(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
     rows, end = bias.numel(), bias.numel() * input.shape[-1]
     gates = functional.linear(input.float(), weight[:end].view(rows, -1).float())
-    output, *others = _lstm_loop(gates, weight[end:].view(rows, -1), bias, hidden, cell, None, reverse, None)
-    return output.to(input.dtype), *others
+    output, last, activations, cells = _lstm_loop(
+        gates, weight[end:].view(rows, -1), bias, hidden, cell, None, reverse, None
+    )
+    return output.to(input.dtype), last, activations.to(_dtype_of_activations(weight)), cells
 
 
 def _lstm_projected_steps(
@@ -228,6 +247,14 @@ def _lstm_steps_backward(
 ) -> Any:  # fmt: skip
     arguments = (grad_output, grad_last_cell, weight, cell, cells, activations)
     return _lstm_loop_backward(*arguments, None, reverse, batch_sizes, grad_last_hidden)[:3]
+
+
+def _lstm_layer_backward(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor, reverse: bool
+) -> Any:  # fmt: skip
+    arguments = (grad_output.float(), grad_last_cell, weight, cell, cells, activations.float())
+    grad_gates, *states = _lstm_steps_backward(*arguments, reverse)
+    return grad_gates.to(grad_output.dtype), *states, _bias_of(grad_gates)
 
 
 def _lstm_projected_steps_backward(
@@ -370,12 +397,14 @@ def _of_weight(
 ) -> tuple[Tensor, Tensor]:
     """Of the weight and of its bias, from the gradient of the products with the hidden state before each step."""
     if before is None:
-        before = (
-            torch.cat((output[1:], hidden[None].to(output.dtype)))
-            if ctx.reverse
-            else torch.cat((hidden[None].to(output.dtype), output[: output.shape[0] - 1]))
-        )
+        before = _hidden_before(ctx, output, hidden)
     return _rows(grad_products, dtype).t() @ _rows(before, dtype), _bias_of(grad_products)
+
+
+def _hidden_before(ctx: Any, output: Tensor, hidden: Tensor) -> Tensor:
+    """What each step read."""
+    first = hidden[None].to(output.dtype)
+    return torch.cat((output[1:], first) if ctx.reverse else (first, output[: output.shape[0] - 1]))
 
 
 def _save(ctx: Any, tensors: tuple[Tensor, ...], batch_sizes: list[Tensor], packed: list[Tensor]) -> None:
@@ -421,12 +450,13 @@ def _lstm_layer_gradient(ctx: Any, *grads: Any) -> Any:
     input, weight, hidden, cell, output, activations, cells = ctx.saved_tensors
     features, gates, dtype = input.shape[-1], activations.shape[-1], weight.dtype
     of_input, of_hidden = weight[: gates * features].view(gates, -1), weight[gates * features :].view(gates, -1)
-    grad_gates, grad_hidden, grad_cell = torch.ops.zefuse.lstm_steps_backward(
-        grads[0].float(), grads[1], of_hidden, cell, cells, activations, ctx.reverse
+    grad_gates, grad_hidden, grad_cell, of_bias = torch.ops.zefuse.lstm_layer_backward(
+        grads[0].to(dtype), grads[1], of_hidden, cell, cells, activations, ctx.reverse
     )
-    of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, dtype, None)
-    grad = _rows(grad_gates, dtype)
-    of_weights = torch.cat(((grad.t() @ _rows(input, dtype)).reshape(-1), of_weight.reshape(-1)))
+    grad = grad_gates.flatten(0, -2)
+    of_weights = torch.cat(
+        [(grad.t() @ each.flatten(0, -2)).reshape(-1) for each in (input, _hidden_before(ctx, output, hidden))]
+    )
     return (grad @ of_input).view(input.shape), of_weights, of_bias, grad_hidden, grad_cell, None
 
 

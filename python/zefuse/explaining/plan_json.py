@@ -82,9 +82,11 @@ class PlanJson:
         read = {key: self.numbers(step.fields.get(key, 0)) for key in ("a", "input", "weight", "query", "key", "value")}
         if step.kind == "Recurrence":  # the products with the hidden state: gates [T, B, G H] by weight [G H, H]
             gates, hidden = (self.numbers(value) for value in step.reads[:2])
-            if gates and hidden and step.fields.get("cell") == "lstm_layer":  # input [T, B, I], all weights in one row
+            if not gates or not hidden or step.fields.get("gradient"):
+                return None
+            if step.fields.get("cell") == "lstm_layer":  # input [T, B, I], all weights in one row
                 return 2 * gates[0] * gates[1] * hidden[0]
-            return 2 * math.prod(gates) * hidden[-1] if gates and hidden and not step.fields.get("gradient") else None
+            return 2 * math.prod(gates) * hidden[-1]
         if step.kind == "Matmul":
             return 2 * sum(written) * read["a"][-1] if read["a"] else None
         if step.kind == "Convolution":

@@ -1,9 +1,11 @@
 // A layer with the products of its input against its steps alone, whose gates are made here in double precision.
+#include <algorithm>
 #include <bit>
 #include <gtest/gtest.h>
 #include <random>
 
 #include "runtime/onednn/bf16.h"
+#include "runtime/onednn/f16.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/recurrence.h"
 #include "tests/unit/recurrence/run_once.h"
@@ -105,8 +107,10 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
     narrow_weights.push_back(onednn::bitsOfBf16(value));
   Floats output(size_t(T * B * row)), last_cell(size_t(B * H));
   Found found;
-  const bool keeps = !batch_first;  // what a derivative reads
+  const bool keeps = !batch_first;           // what a derivative reads
+  std::vector<uint16_t> narrow_activations;  // f16
   if (keeps) {
+    narrow_activations.resize(narrow ? size_t(T * B * 4 * H) : 0);
     found.activations.resize(size_t(T * B * 4 * H));
     found.cells.resize(size_t(T * B * H));
   }
@@ -116,13 +120,19 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
        c.reverse,
        false,
        {of_x, dense({4 * H * (I + H)}, dtype), dense({4 * H}), state, state},
-       {of_output, state, keeps ? dense({T, B, 4 * H}) : TensorDesc(), keeps ? dense({T, B, H}) : TensorDesc()}},
+       {of_output, state, keeps ? dense({T, B, 4 * H}, narrow ? DType::f16 : DType::f32) : TensorDesc(),
+        keeps ? dense({T, B, H}) : TensorDesc()}},
       {narrow ? static_cast<const void*>(narrow_x.data()) : x.data(),
        narrow ? static_cast<const void*>(narrow_weights.data()) : weights.data(), in.bias.data(), in.hidden.data(),
        in.cell.data()},
       {narrow ? static_cast<void*>(narrow_output.data()) : output.data(), last_cell.data(),
-       keeps ? found.activations.data() : nullptr, keeps ? found.cells.data() : nullptr});
+       keeps && narrow ? static_cast<void*>(narrow_activations.data())
+       : keeps         ? found.activations.data()
+                       : nullptr,
+       keeps ? found.cells.data() : nullptr});
   found.last_cell = last_cell;
+  if (keeps && narrow)
+    std::ranges::transform(narrow_activations, found.activations.begin(), onednn::floatOfF16);
   for (int64_t at = 0; at < T * B; ++at)
     for (int64_t j = 0; j < H; ++j) {
       const size_t place = size_t(at * row + j);
@@ -193,6 +203,7 @@ TEST(RecurrentLayer, RefusesWhatDoesNotFit) {
   EXPECT_EQ(codeOf(dense({2, 4, 5}), weights, out), Code::invalid_argument);
   EXPECT_EQ(codeOf(x, weights, TensorDesc()), Code::invalid_argument);
   EXPECT_EQ(codeOf(dense({2, 3, 5}, DType::bf16), weights, out), Code::unsupported);
+  EXPECT_EQ(codeOf(x, dense({16 * 9}, DType::bf16), out), Code::unsupported);
 }
 
 }  // namespace
