@@ -58,6 +58,7 @@ from zefuse.graphs import (
     tangent_strides,
     unread_arguments,
     unread_logs,
+    zero_tensors,
 )
 from zefuse.graphs.for_target import NOT_KEPT, PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
@@ -184,6 +185,7 @@ def _prepared(
     replays = kind != "backward" and not whole and observers.recorder.get() is None
     replay = replayed_views.foreseen(gm, kind) if replays else None
     gm = gm if replay is None else replay.graph
+    zero_tensors.fill(gm)
     constants.fold(gm)
     own_bits(gm)
     half_spectra.halve(gm)

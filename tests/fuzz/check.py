@@ -31,6 +31,15 @@ def check(program: Program) -> dict[str, Any]:
     return answer
 
 
+def alone(program: Program, backend: str) -> dict[str, Any]:
+    """As ``check`` with one back end, of which no other is asked whether it does the same."""
+    expected = eager(program)
+    found = differences(program, expected, compiled(program, backend).outcomes)
+    if not found:
+        return {"status": "refused" if any(outcome.error for outcome in expected) else "same"}
+    return _known_or_wrong(program, found[0])
+
+
 def _judged(program: Program, found: list[Difference], expected: list[Outcome]) -> dict[str, Any]:
     # Functionalization and torch's decompositions are not ours to mend; the second judge is asked of strides only, since
     # decompositions keep no eager strides, nor do some operators' shape rules (a batch norm, logical_or of a number).
@@ -41,9 +50,14 @@ def _judged(program: Program, found: list[Difference], expected: list[Outcome]) 
     worst = next((difference for difference in found if _what(difference) not in torchs), None)
     if worst is None:
         return {"status": "torch", "kind": found[0].kind, "text": found[0].text}
-    if reason := reason_of(program, worst.kind, worst.text):
-        return {"status": "known", "kind": worst.kind, "text": worst.text, "reason": reason}
-    return {"status": "wrong", "kind": worst.kind, "text": worst.text}
+    return _known_or_wrong(program, worst)
+
+
+def _known_or_wrong(program: Program, difference: Difference) -> dict[str, Any]:
+    answer = {"kind": difference.kind, "text": difference.text}
+    if reason := reason_of(program, difference.kind, difference.text):
+        return answer | {"status": "known", "reason": reason}
+    return answer | {"status": "wrong"}
 
 
 def _of_strides(difference: Difference) -> bool:

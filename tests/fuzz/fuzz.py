@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import ended
 from columns import BY_NAME, CHAINS, COLUMNS, column_of
 from pool import Worker
 from program import Program
@@ -29,6 +30,7 @@ def _again(arguments: argparse.Namespace) -> int:
     program = Program.from_json(json.loads(arguments.again.read_text()))
     worker = Worker(BY_NAME[program.column].poses_as, arguments.deadline)
     answer, program = smaller(worker, program, arguments.shrink)
+    answer = ended.judged(worker, program, answer)
     worker.close()
     text = "\n".join(str(answer[key]) for key in ("status", "kind", "text", "reason") if key in answer)
     print(reproducer(program, text) if answer["status"] == "wrong" else text)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ended
 from columns import BY_NAME, COLUMNS, column_of
 from done import Done
 from pool import TimeIsUp, Worker
@@ -99,7 +100,7 @@ class Run:
         self._note(answer)
 
     def _file(self, worker: Worker, seed: str, answer: dict[str, Any]) -> None:
-        """Shrinks a finding and writes its program."""
+        """Shrinks a finding and writes its program, unless it turns out to be none."""
         with contextlib.suppress(TimeIsUp):
             if "program" not in answer:  # it took its process along
                 made = worker.ask({"seed": seed, "column": answer["column"], "only_program": True})
@@ -110,6 +111,10 @@ class Run:
         if "program" not in answer:
             return
         program = Program.from_json(answer.pop("program"))
+        with contextlib.suppress(TimeIsUp):
+            answer |= ended.judged(worker, program, answer)
+        if answer["status"] != "wrong":
+            return
         if self.arguments.shrink:
             with contextlib.suppress(TimeIsUp):
                 again, program = smaller(worker, program, self.arguments.shrink)

@@ -8,7 +8,7 @@ from serve import Answer, serve
 
 
 def prepare() -> Answer:
-    from check import check
+    from check import alone, check
     from columns import BY_NAME
     from generate import generate
     from program import Program
@@ -22,7 +22,8 @@ def prepare() -> Answer:
             if result["status"] == "wrong":
                 result["program"] = program.to_json()
             return result
-        return check(Program.from_json(question["program"]))
+        program = Program.from_json(question["program"])
+        return alone(program, question["alone"]) if "alone" in question else check(program)
 
     return answer
 
