@@ -30,9 +30,9 @@ std::string placesOf(ArrayRef<AffineExpr> sizes) {
   return text + "]";
 }
 
-void requirePlaces(Op& op, Value index, AffineExpr bound, StringRef error, StringRef message) {
+void requirePlaces(Op& op, AffineExpr count, AffineExpr bound, StringRef error, StringRef message) {
   if (auto known = dyn_cast<AffineConstantExpr>(bound); !known || known.getValue() == 0)
-    op.require((bound - 1) * numElements(typeOf(index)), error, message);
+    op.require((bound - 1) * count, error, message);
 }
 
 AffineExpr selectedPosition(Op& op, ArrayRef<AffineExpr> sizes, int64_t dim) {
@@ -65,7 +65,7 @@ Value gatherAlong(Op& op, Value source, int64_t dim, Value index, bool wrap_nega
   RankedTensorType result = op.resultType();
   int64_t rank = result.getRank(), index_rank = rankOf(index);
   AffineExpr bound = shapeOf(typeOf(source))[dim];
-  requirePlaces(op, index, bound, "index_error", message);
+  requirePlaces(op, numElements(typeOf(index)), bound, "index_error", message);
   SmallVector<AffineExpr> index_dims;
   for (int64_t position = 0; position < index_rank; ++position)
     index_dims.push_back(op.build.dim(dim + position));
@@ -121,7 +121,7 @@ Values emitGather(Op& op) {
     return {gatherFlat(op, self, index, false, "index_error", outOfBounds(0, bound))};
   }
   AffineExpr bound = shapeOf(typeOf(self))[dim];
-  requirePlaces(op, index, bound, "index_error", outOfBounds(dim, bound));
+  requirePlaces(op, numElements(typeOf(index)), bound, "index_error", outOfBounds(dim, bound));
   return {op.build.loop({index}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
     SmallVector<Value> indices;
     for (int64_t position = 0; position < rank; ++position)
@@ -148,8 +148,6 @@ Values emitIndex(Op& op) {
     if (isConstant(shapeOf(typeOf(self))[position], 0))  // an error also where the result has no elements
       op.refuse("an index into a dimension of size 0 is not lowered");
     indices[position] = indexTensor(op, index);
-    const AffineExpr bound = shapeOf(typeOf(self))[position];
-    requirePlaces(op, index, bound, "index_error", outOfBounds(position, bound));
     broadcast_rank = std::max(broadcast_rank, rankOf(index));
     first = first < 0 ? position : first;
     last = position;
@@ -164,6 +162,12 @@ Values emitIndex(Op& op) {
   RankedTensorType result = op.resultType();
   auto result_sizes = shapeOf(result), sizes = shapeOf(typeOf(self));
   SmallVector<Operand> operands;
+  AffineExpr together = op.build.constant(1);  // so many elements have the indices, as they broadcast
+  for (AffineExpr size : llvm::ArrayRef(result_sizes).slice(start, broadcast_rank))
+    together = together * size;
+  for (int64_t position = first; position <= last; ++position)
+    if (indices[position])
+      requirePlaces(op, together, sizes[position], "index_error", outOfBounds(position, sizes[position]));
   for (Value index : indices) {
     if (!index)
       continue;

@@ -21,9 +21,10 @@ void requireSizesOfPart(Op& op, mlir::Value source, llvm::ArrayRef<mlir::AffineE
 // there.
 mlir::AffineExpr selectedPosition(Op& op, llvm::ArrayRef<mlir::AffineExpr> sizes, int64_t dim);
 
-// Requires a dimension of size `bound`, which may be a symbol, to have an element where `index` has some: a kernel that
-// has nothing to write looks at no index.
-void requirePlaces(Op& op, mlir::Value index, mlir::AffineExpr bound, llvm::StringRef error, llvm::StringRef message);
+// Requires a dimension of size `bound`, which may be a symbol, to have an element where `count` indices (several
+// together, as they broadcast) are not none: a kernel that has nothing to write looks at no index.
+void requirePlaces(Op& op, mlir::AffineExpr count, mlir::AffineExpr bound, llvm::StringRef error,
+                   llvm::StringRef message);
 
 // "[{}, {}]", a place for each size in the message of a requirement.
 std::string placesOf(llvm::ArrayRef<mlir::AffineExpr> sizes);

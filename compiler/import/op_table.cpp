@@ -40,7 +40,7 @@ bool OpTable::refuses(llvm::StringRef op, llvm::function_ref<Type()> element) {
 
 llvm::StringRef OpTable::tensorsOfItsType(llvm::StringRef op) {
   return llvm::StringSwitch<llvm::StringRef>(op)
-      .Case("aten::index_add", "source")
+      .Cases({"aten::index_add", "aten::index_copy"}, "source")
       .Case("aten::index_put", "values")
       .Cases({"aten::native_layer_norm", "aten::native_group_norm"}, "weight bias")
       .Cases({"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional",

@@ -116,6 +116,9 @@ Values emitIndexPut(Op& op) {
     if (!indices[position])
       sizes.push_back(self_sizes[position]);
   sizes.insert(sizes.begin() + start, broadcast.begin(), broadcast.end());
+  AffineExpr together = build.constant(1);
+  for (AffineExpr size : broadcast)
+    together = together * size;
 
   Exprs coordinates;
   SmallVector<Value> safe;
@@ -131,7 +134,7 @@ Values emitIndexPut(Op& op) {
     for (auto [inner, size] : llvm::enumerate(shapeOf(typeOf(index))))
       dims.push_back(isConstant(size, 1) ? build.constant(0) : build.dim(offset + inner));
     coordinates.push_back(build.dim(sizes.size() + safe.size()));
-    requirePlaces(op, index, self_sizes[position], "index_error", outOfBounds(position, self_sizes[position]));
+    requirePlaces(op, together, self_sizes[position], "index_error", outOfBounds(position, self_sizes[position]));
     safe.push_back(checked(build, index, AffineMap::get(sizes.size(), 0, dims, build.b.getContext()), sizes,
                            self_sizes[position], true, "index_error", outOfBounds(position, self_sizes[position])));
   }
@@ -161,7 +164,7 @@ Value scatterAlong(Op& op, Value self, int64_t dim, Value index, Value updates, 
   TensorBuilder& build = op.build;
   requireIndex(op, index);
   auto sizes = shapeOf(typeOf(index)), self_sizes = shapeOf(typeOf(self));
-  requirePlaces(op, index, self_sizes[dim], "index_error", outOfBounds(dim, self_sizes[dim]));
+  requirePlaces(op, numElements(typeOf(index)), self_sizes[dim], "index_error", outOfBounds(dim, self_sizes[dim]));
   bool one = isConstant(sizes[dim], 1);
   for (int64_t position = 0; position < rankOf(self); ++position)
     one &= position == dim || sizes[position] == self_sizes[position];
@@ -288,6 +291,54 @@ Values emitIndexAdd(Op& op) {
   return {build.reshape(build.convert(result, op.element()), shapeOf(op.resultType()))};
 }
 
+// self[..., index[i], ...] = source[..., i, ...], where `source` has the sizes of what is written. `wrap`: a negative
+// index counts from the end. Eager looks at an index where it writes an element, and so at none where another size is
+// 0.
+Values writeAlong(Op& op, Value self, Value source, int64_t dim, Value index, bool wrap) {
+  TensorBuilder& build = op.build;
+  auto sizes = shapeOf(typeOf(source));
+  const AffineExpr bound = shapeOf(typeOf(self))[dim];
+  requirePlaces(op, numElements(typeOf(source)), bound, "index_error", outOfBounds(dim, bound));
+  AffineMap map = AffineMap::get(rankOf(self), 0, build.dim(dim));
+  Value safe = checked(build, index, map, sizes, bound, wrap, "index_error", outOfBounds(dim, bound));
+  Exprs coordinates;
+  for (int64_t position = 0; position < rankOf(self); ++position)
+    coordinates.push_back(build.dim(position == dim ? rankOf(self) : position));
+  Value result = build.scatter(self, source, {safe}, coordinates, assign);
+  return {build.reshape(result, shapeOf(op.resultType()))};
+}
+
+// A line of 64-bit numbers: eager takes no others.
+Value lineOfPlaces(Op& op) {
+  Value index = lineOf(op, op.tensor("index"));
+  if (rankOf(index) != 1 || !elementOf(index).isInteger(64))
+    op.refuse("an index of " + fx::dtypeName(elementOf(index)) + " and rank " + Twine(rankOf(index)) +
+              " is not lowered");
+  return index;
+}
+
+Values emitIndexCopy(Op& op) {
+  Value self = lineOf(op, op.tensor("self")), source = lineOf(op, op.tensor("source")), index = lineOfPlaces(op);
+  int64_t rank = rankOf(self);
+  if (rankOf(source) != rank)
+    op.refuse("operands of rank " + Twine(rank) + " and " + Twine(rankOf(source)) + " are not lowered");
+  return writeAlong(op, self, op.build.convert(source, op.element()), op.dim("dim", rank), index, false);
+}
+
+Values emitIndexFill(Op& op) {
+  TensorBuilder& build = op.build;
+  Value self = lineOf(op, op.tensor("self")), index = lineOfPlaces(op);
+  int64_t dim = op.dim("dim", rankOf(self));
+  Exprs sizes(shapeOf(typeOf(self)));
+  sizes[dim] = numElements(typeOf(index));
+  TensorOrNumber value = op.operand("value");
+  Value source = value.tensor ? build.expand(build.convert(value.tensor, op.element()), sizes)
+                              : build.loop({}, build.type(sizes, op.element()), [&](Body& body, ArrayRef<Scalar>) {
+                                  return loadNumber(body, value.number, op.element());
+                                });
+  return writeAlong(op, self, source, dim, index, true);
+}
+
 Values emitEmbeddingBackward(Op& op) {
   TensorBuilder& build = op.build;
   Value grad = op.tensor("grad_output"), indices = op.tensor("indices");
@@ -371,6 +422,9 @@ void registerScatter(OpTable& table) {
   table.add("aten.index_put.default", emitIndexPut);
   table.add("aten._unsafe_index_put.default", emitIndexPut);
   table.add("aten.index_add.default", emitIndexAdd);
+  table.add("aten.index_copy.default", emitIndexCopy);
+  table.add("aten.index_fill.int_Scalar", emitIndexFill);
+  table.add("aten.index_fill.int_Tensor", emitIndexFill);
   table.add("aten.scatter.src", [](Op& op) { return emitScatter(op, "src", assign); });
   table.add("aten.scatter.value", [](Op& op) { return emitScatter(op, "value", assign); });
   table.add("aten.scatter.reduce", [](Op& op) { return emitScatterReduced(op, "src"); });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -127,3 +129,43 @@ def test_sums_of_negative_zeros_on_a_gpu(dtype: torch.dtype) -> None:
     actual = torch.compile(function, backend="zefuse", options={"device": "gpu:0"})(x)
     assert bool(function(x).signbit().all())
     assert bool(actual.signbit().all())
+
+
+_WRITES: dict[str, Callable[..., torch.Tensor]] = {
+    "index_fill": lambda x, at, dim, rows: x.index_fill(dim, at, 2.0),
+    "index_fill of a tensor": lambda x, at, dim, rows: x.index_fill(dim, at, x.new_tensor(2.0)),
+    "index_copy": lambda x, at, dim, rows: x.index_copy(dim, at, rows),
+    "index_put": lambda x, at, dim, rows: x.index_put((torch.arange(x.shape[0])[:, None], at), x.new_tensor(2.0)),
+    "index": lambda x, at, dim, rows: x[torch.arange(x.shape[0])[:, None], at],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", _WRITES)
+def test_an_index_into_nothing_where_nothing_is_written(name: str, dynamic: bool) -> None:
+    """Eager looks at an index where it moves an element: at none where another size is 0, or another index has no elements."""
+    write = _WRITES[name]
+    for dim, sizes, one in itertools.product((0, 1), ((0, 0), (0, 3), (3, 0), (4, 3)), (0, -1, 5)):
+
+        def function(x: torch.Tensor, at: torch.Tensor, rows: torch.Tensor, dim: int = dim) -> torch.Tensor:
+            x = x[: x.shape[0] - 5, : x.shape[1] - 5] * 1
+            return write(x, at, dim, rows)
+
+        updates = [1 if place == dim else size for place, size in enumerate(sizes)]
+        inputs = torch.randn([size + 5 for size in sizes]), torch.tensor([one]), torch.randn(updates)
+        try:
+            expected = function(*inputs)
+        except (IndexError, RuntimeError):
+            with pytest.raises((IndexError, RuntimeError)):
+                torch.compile(function, backend="zefuse", dynamic=dynamic)(*inputs)
+        else:
+            assert torch.equal(torch.compile(function, backend="zefuse", dynamic=dynamic)(*inputs), expected)
+        torch._dynamo.reset()
+
+
+def test_index_copy_counts_no_index_from_the_end() -> None:
+    compiled = torch.compile(lambda x, at, rows: x.index_copy(0, at, rows), backend="zefuse")
+    x, rows = torch.zeros(4, 3), torch.ones(1, 3)
+    assert torch.equal(compiled(x, torch.tensor([3]), rows), x.index_copy(0, torch.tensor([3]), rows))
+    with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 4"):
+        compiled(x, torch.tensor([-1]), rows)

@@ -84,11 +84,11 @@ def index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) ->
     if self.dim() == 0:
         return aten.index_fill(self.unsqueeze(0), 0, index, value).squeeze(0).clone()
     if self.is_contiguous():
-        if not isinstance(value, torch.Tensor):
-            value = torch.full([], value, dtype=self.dtype, device=self.device)
-        sizes = list(self.shape)
-        sizes[dim] = index.numel()
-        return aten.index_copy(self, dim, index.reshape(-1), value.to(self.dtype).expand(sizes))
+        if not self.is_complex() or isinstance(value, torch.Tensor):
+            return NotImplemented
+        return aten.index_fill(
+            self, dim, index, torch.full([], value, dtype=self.dtype, device=self.device)
+        )  # for pairs
     if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
         return aten.index_fill(self.clone(), dim, index, value)
     order = sorted(range(self.dim()), key=lambda each: (self.stride(each), bool(self.shape[each] != 1)), reverse=True)

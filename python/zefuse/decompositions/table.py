@@ -57,7 +57,7 @@ _LOWERED = """
     avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool3d
     _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d im2col col2im
     split split_with_sizes unbind stack roll t transpose detach
-    slice_scatter select_scatter diagonal_scatter as_strided_scatter index_add scatter scatter_add scatter_reduce
+    slice_scatter select_scatter diagonal_scatter as_strided_scatter index_add index_copy scatter scatter_add scatter_reduce
     std std_mean var_mean mean sum prod any all
     _softmax _log_softmax softmax log_softmax _safe_softmax
     native_layer_norm native_group_norm _fused_rms_norm native_batch_norm _native_batch_norm_legit_no_training

@@ -119,7 +119,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("_cdist_forward", _unlike("x1", "x2")),
     ("_softmax_backward_data _log_softmax_backward_data", _unlike("grad_output", "output")),
     ("binary_cross_entropy", _unlike("self", "target", "weight")),
-    ("index_copy index_reduce put", _unlike("self", "source")),
+    ("index_reduce put", _unlike("self", "source")),
     ("linalg_cross", _unlike("self", "other")),
     ("heaviside", _unlike("self", "values")),
     ("mv", _unlike("self", "vec")),

@@ -94,12 +94,12 @@ EACH = {
     _aten.clone.default, _aten.flip.default, _aten.roll.default, _aten.index.Tensor, _aten.index_select.default, _aten.gather.default,
     _aten.cat.default, _aten.repeat.default, _aten.neg.default, _aten.sum.default, _aten.sum.dim_IntList, _aten.mean.default,
     _aten.mean.dim, _aten.cumsum.default, _aten.where.self, _aten.tril.default, _aten.triu.default, _aten.slice_scatter.default,
-    _aten.select_scatter.default, _aten.index_put.default, _aten.copy.default,
+    _aten.select_scatter.default, _aten.index_put.default, _aten.index_copy.default, _aten.index_fill.int_Tensor, _aten.copy.default,
 }  # fmt: skip
 # Which arguments of theirs are values, and no masks or indices, where that is not the first alone: a real one has an imaginary part of 0.
 OF_VALUES = {
     _aten.where.self: (1, 2), _aten.slice_scatter.default: (0, 1), _aten.select_scatter.default: (0, 1),
-    _aten.index_put.default: (0, 2), _aten.copy.default: (0, 1),
+    _aten.index_put.default: (0, 2), _aten.index_copy.default: (0, 3), _aten.index_fill.int_Tensor: (0, 3), _aten.copy.default: (0, 1),
 }  # fmt: skip
 
 

@@ -21,7 +21,10 @@ _VIEWS = {
     _aten.alias, _aten.view, _aten._unsafe_view, _aten.reshape, _aten.permute, _aten.transpose, _aten.t, _aten.slice, _aten.select,
     _aten.unsqueeze, _aten.squeeze, _aten.expand, _aten.detach,
 }  # fmt: skip
-_WRITES = {_aten.slice_scatter, _aten.select_scatter, _aten.diagonal_scatter, _aten.index_put, _aten.scatter}
+_WRITES = {
+    _aten.slice_scatter, _aten.select_scatter, _aten.diagonal_scatter, _aten.index_put, _aten.index_copy, _aten.index_fill,
+    _aten.scatter,
+}  # fmt: skip
 _POINTWISE = {
     _aten.add, _aten.sub, _aten.mul, _aten.neg, _aten.abs, _aten.eq, _aten.ne, _aten.lt, _aten.le, _aten.gt, _aten.ge, _aten.where,
     _aten.logical_not, _aten.logical_and, _aten.logical_or, _aten.bitwise_not, _aten.bitwise_and, _aten.bitwise_or,
