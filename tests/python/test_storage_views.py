@@ -284,6 +284,24 @@ def test_what_lies_between_the_elements_of_a_written_copy() -> None:
     torch.testing.assert_close(actual, function(x))
 
 
+ONE_OF_SEVERAL: dict[str, Function] = {
+    "unbind": lambda x: (x.unbind(1)[-1].square_(), x.unbind(1)[-1].as_strided((2, 3), (1, 2)) * 2)[1],
+    "split": lambda x: (x.split(2, 1)[1].square_(), x.split(2, 1)[1].as_strided((2, 2), (1, 2)) * 2)[1],
+    "a view before": lambda x: (v := x.unbind(1)[-1], v.as_strided((2, 3), (1, 2)), v.square_())[1] * 2,
+    "bits": lambda x: x.view(torch.int32).unbind(1)[-1].as_strided((2, 3), (1, 2)) + 1,
+    "all written": lambda x: (x.neg_(), x.split(2, 1)[1].as_strided((2, 2), (1, 2)) * 2)[1],
+    "returned": lambda x: x.split(2, 1)[1].as_strided((x.shape[0], 2), (1, 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ONE_OF_SEVERAL)
+def test_around_one_of_several_views(name: str, dynamic: bool) -> None:
+    """Between the elements of an input, which a functional graph's copy of it does not have."""
+    check(ONE_OF_SEVERAL[name], lambda: [torch.arange(36.0).reshape(3, 12)[:, 1:5]], dynamic=dynamic)
+
+
 def test_a_row_of_windows_of_a_computed_value_is_written() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         windows = (x * 2).as_strided((2, 3), (1, 1))

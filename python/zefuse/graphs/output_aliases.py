@@ -54,14 +54,15 @@ def numbers() -> list[int]:
 def behind(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """It, what it is a view of, and so on."""
     yield node
-    while _is_view(node):
+    while is_view(node):
         node = node.args[0]  # type: ignore[assignment]
         yield node
 
 
-def _is_view(node: torch.fx.Node) -> bool:
+def is_view(node: torch.fx.Node) -> bool:
+    """Also of what is one of several (``unbind``, ``split``): those follow it in ``behind``."""
     if node.target is operator.getitem:
-        return _is_view(node.args[0])  # type: ignore[arg-type]
+        return is_view(node.args[0])  # type: ignore[arg-type]
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
@@ -175,7 +176,7 @@ def _views_what_is_written(gm: torch.fx.GraphModule, node: Any, base: torch.fx.N
 
 def _again(node: torch.fx.Node, graph: torch.fx.Graph, copies: dict[Any, torch.fx.Node]) -> torch.fx.Node:
     """The views up to ``node``, of the copy of their root. ``copies``: of its root, and of all sizes."""
-    if not _is_view(node):
+    if not is_view(node):
         return copies[node]
     source = _again(node.args[0], graph, copies)  # type: ignore[arg-type]
     return graph.node_copy(node, lambda argument: source if argument is node.args[0] else copies[argument])

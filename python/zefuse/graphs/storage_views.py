@@ -34,7 +34,7 @@ def own_bits(gm: torch.fx.GraphModule) -> None:
         source = node.args[0]
         if source.meta["val"].dtype == node.meta["val"].dtype:
             continue
-        while source.op == "call_function" and getattr(source.target, "is_view", False):
+        while output_aliases.is_view(source):
             source = source.args[0]
         if source.op == "call_function" and not _counts_from_its_storage(node):
             node.target = _aten.view_copy.dtype
@@ -43,7 +43,7 @@ def own_bits(gm: torch.fx.GraphModule) -> None:
 def _counts_from_its_storage(node: torch.fx.Node) -> bool:
     """Whether ``as_strided`` reads it, or a view of it: what lies around it counts then."""
     return any(
-        user.target in _VIEWS or (getattr(user.target, "is_view", False) and _counts_from_its_storage(user))
+        user.target in _VIEWS or (output_aliases.is_view(user) and _counts_from_its_storage(user))
         for user in node.users
     )
 
@@ -94,7 +94,7 @@ class StorageViews:
                 continue
             chain = _chain(node.args[0])
             # Such elements are computed before the plan reads them, and not what lies around them.
-            if any(_is_lazy(each.meta["val"]) for each in chain):
+            if any(_is_lazy(each.meta["val"]) for each in chain if isinstance(each.meta["val"], torch.Tensor)):
                 raise OutsideOfInput("as_strided of what has the negative or conjugate bit")
             behind = chain[-1]
             if behind.op != "placeholder":
@@ -195,9 +195,7 @@ def _chain(node: Any) -> list[torch.fx.Node]:
     """A value, what it is a view of, and so on to the tensor whose memory it lies in; as_strided_scatter's result stands for its
     argument's."""
     chain = [node]
-    while node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-        if node.target is not _aten.as_strided_scatter.default and not _is_view(node.target):
-            break
+    while node.target is _aten.as_strided_scatter.default or output_aliases.is_view(node):
         node = node.args[0]
         chain.append(node)
     return chain
@@ -227,12 +225,10 @@ def _is_returned_with_symbols(output: Any) -> bool:
     other outputs; of these it asks the result where in the input's storage it begins, and a plan, which has no address around
     its inputs, makes a copy."""
     by_as_strided = symbolic = False
-    while isinstance(output, torch.fx.Node) and output.op == "call_function":
-        if not isinstance(output.target, torch._ops.OpOverload) or not _is_view(output.target):
-            return False
+    while isinstance(output, torch.fx.Node) and output_aliases.is_view(output):
         by_as_strided |= output.target is _aten.as_strided.default
         value = output.meta["val"]
-        symbolic |= any(
+        symbolic |= isinstance(value, torch.Tensor) and any(
             not isinstance(number, int) for number in (*value.shape, *value.stride(), value.storage_offset())
         )
         output = output.args[0]
@@ -255,11 +251,6 @@ def _leaves(scatter: torch.fx.Node, whole: torch.Tensor) -> bool:
         return True
     first = whole.storage_offset()
     return bool(start < first) or bool(last(start, sizes, strides) > last(first, whole.shape, whole.stride()))
-
-
-def _is_view(op: torch._ops.OpOverload) -> bool:
-    first = op._schema.arguments[0].alias_info if op._schema.arguments else None
-    return first is not None and not first.is_write
 
 
 def _may_be_written_with(input: torch.Tensor, value: torch.Tensor) -> bool:
