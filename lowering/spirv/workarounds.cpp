@@ -1,5 +1,6 @@
 #include "lowering/spirv/workarounds.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
@@ -45,7 +46,23 @@ static void defineOperands(Instruction& instruction) {
   }
 }
 
+static void dropFreeze(FreezeInst& freeze) {
+  Value* operand = freeze.getOperand(0);
+  if (auto* constant = dyn_cast<Constant>(operand)) {
+    Type* type = constant->getType();
+    APInt least = APInt::getSignedMinValue(type->getScalarSizeInBits());
+    operand = isa<UndefValue>(constant)
+                  ? ConstantInt::get(type, least)
+                  : Constant::replaceUndefsWith(constant, ConstantInt::get(type->getScalarType(), least));
+  }
+  freeze.replaceAllUsesWith(operand);
+  freeze.eraseFromParent();
+}
+
 void rewriteForBackEnd(Function& function) {
+  for (Instruction& instruction : make_early_inc_range(instructions(function)))
+    if (auto* freeze = dyn_cast<FreezeInst>(&instruction))
+      dropFreeze(*freeze);
   for (Instruction& instruction : instructions(function))
     defineOperands(instruction);
   // Listed first: a rewrite erases instructions, and a dominating block may stand behind the one it dominates.

@@ -223,3 +223,17 @@ def test_conversions_out_of_range(source: torch.dtype) -> None:
         assert not wrong.any(), (
             f"to {target}: {x[wrong].tolist()} give {mine[wrong].tolist()}, eager {vector[wrong].tolist()}"
         )
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_infinity_that_has_become_a_constant_as_an_integer(dtype: torch.dtype, device: str) -> None:
+    """It is some number: less it, NaN is NaN."""
+
+    def function(nothing: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        infinite = nothing.logsumexp((0, 1))
+        return nothing.mean() - infinite.to(dtype), infinite.to(dtype)
+
+    nothing = torch.zeros(0, 8)
+    actual = torch.compile(function, backend="zefuse", options={"device": device})(nothing)
+    torch.testing.assert_close(actual, function(nothing), equal_nan=True)
