@@ -26,7 +26,7 @@ constexpr RecurrenceArity arityOf(RecurrentCell cell, bool gradient, bool packed
   switch (cell) {
   case RecurrentCell::lstm: return gradient ? RecurrenceArity{6, 3, 2, 4} : RecurrenceArity{5, 4, 1, 4};
   case RecurrentCell::gru: return gradient ? RecurrenceArity{5, 3, 1, 3} : RecurrenceArity{4, 2, 1, 3};
-  case RecurrentCell::lstm_layer: return gradient ? RecurrenceArity{6, 4, 2, 4} : RecurrenceArity{5, 4, 1, 4};
+  case RecurrentCell::lstm_layer: return gradient ? RecurrenceArity{7, 4, 2, 4} : RecurrenceArity{5, 5, 1, 4};
   case RecurrentCell::tanh:
   case RecurrentCell::relu: break;
   }

@@ -52,7 +52,8 @@ void registerRecurrence(OpTable& table) {
   table.add("zefuse.lstm_layer.default",
             steps("lstm_layer", {"input", "weight", "bias", "hidden", "cell"}, false, false, false));
   table.add("zefuse.lstm_layer_backward.default",
-            steps("lstm_layer", {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations"},
+            steps("lstm_layer",
+                  {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations", "grad_last_hidden"},
                   /*gradient=*/true, false, false));
   add("gru", "gru", {"gates", "weight", "bias", "hidden"},
       {"grad_output", "weight", "hidden", "output", "activations"});

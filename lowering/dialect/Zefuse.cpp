@@ -211,8 +211,8 @@ LogicalResult RecurrenceOp::verify() {
   const bool layer = getCell() == "lstm_layer", lstm = getCell() == "lstm", gru = getCell() == "gru";
   if (layer && (getPacked() || getProjected()))
     return emitOpError("is a layer with its input that is packed or projected");
-  unsigned inputs = getGradient() ? (lstm || layer ? 6 : gru ? 5 : 3) : (lstm || layer ? 5 : 4);
-  unsigned results = getGradient() ? (layer ? 4 : lstm || gru ? 3 : 2) : (lstm || layer ? 4 : gru ? 2 : 1);
+  unsigned inputs = getGradient() ? (layer ? 7 : lstm ? 6 : gru ? 5 : 3) : (lstm || layer ? 5 : 4);
+  unsigned results = getGradient() ? (layer ? 4 : lstm || gru ? 3 : 2) : (layer ? 5 : lstm ? 4 : gru ? 2 : 1);
   if (getProjected()) {
     if (!lstm)
       return emitOpError("has a projection of another cell than an LSTM's");

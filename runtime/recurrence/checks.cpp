@@ -58,9 +58,10 @@ Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, i
     return {{gates, weight, bias, state}, {sequence, four}};
   case RecurrentCell::lstm_layer: {
     if (desc.gradient)
-      return {{sequence, state, weight, state, sequence, four}, {gates, state, state, bias}};
+      return {{sequence, state, weight, state, sequence, four, state}, {gates, state, state, bias}};
     const int64_t I = desc.operands[0].sizes.back();
-    return {{desc.operands[0].sizes, {4 * H * I + 4 * H * H}, bias, state, state}, {sequence, state, four, sequence}};
+    return {{desc.operands[0].sizes, {4 * H * I + 4 * H * H}, bias, state, state},
+            {sequence, state, four, sequence, state}};
   }
   case RecurrentCell::tanh:
   case RecurrentCell::relu: break;

@@ -92,9 +92,20 @@ template <int lanes, int rows>
   for (int r = 0; r < rows; ++r) {
     store<lanes>((cells.data ? cells.at(t, b + r) : s.cell_carry.at(0, b + r)) + unit, cell[r], count);
     store<lanes>(s.results[0].at(t, b + r) + unit, hidden[r], count);
-    if (n + 1 == s.steps && last_cell.data)
+    if (s.near_hidden.data)
+      store<lanes>(s.near_hidden.at(n & 1, b + r) + unit, hidden[r], count);
+    if (n + 1 < s.steps)
+      continue;
+    if (last_cell.data)
       store<lanes>(last_cell.at(0, b + r) + unit, cell[r], count);
+    if (s.last_hidden.data)
+      store<lanes>(s.last_hidden.at(0, b + r) + unit, hidden[r], count);
   }
+}
+
+// Several threads that have the same rows would each copy them.
+[[gnu::always_inline]] inline bool copiesInput(const Sequence& s, const Share& share) {
+  return s.near_input.data && !share.meeting;
 }
 
 // A step of a block of units. `far`: fetches the weights of the next.
@@ -111,8 +122,10 @@ template <int lanes, int rows>
     store<lanes>(bias + gate * lanes, x, lanes);
   }
   const int64_t count = share.last_row - share.first_row, groups = (count + most - 1) / most;
-  const Tensor& states = n == 0 ? s.operands[3] : s.results[0];
-  const int64_t t = s.step(n), before = n == 0 ? 0 : s.step(n - 1);
+  const bool near_input = copiesInput(s, share), near_hidden = s.near_hidden.data != nullptr;
+  const Tensor& input = near_input ? s.near_input : s.input;
+  const Tensor& states = n == 0 ? s.operands[3] : near_hidden ? s.near_hidden : s.results[0];
+  const int64_t t = near_input ? 0 : s.step(n), before = n == 0 ? 0 : near_hidden ? (n - 1) & 1 : s.step(n - 1);
   const int64_t of_input = s.inputs * width, of_state = s.hidden * width;  // numbers of a block
   const int64_t pieces = (s.inputs + layer_piece - 1) / layer_piece + (s.hidden + layer_piece - 1) / layer_piece;
   const int64_t tiles = ((count + groups - 1) / groups + rows - 1) / rows;  // of the largest group
@@ -121,7 +134,7 @@ template <int lanes, int rows>
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t begin = share.first_row + count * group / groups;
     const int64_t end = share.first_row + count * (group + 1) / groups;
-    const LayerFactor factors[] = {{s.input.at(t, begin), s.input.row, s.inputs, s.packed_input + block * of_input},
+    const LayerFactor factors[] = {{input.at(t, begin), input.row, s.inputs, s.packed_input + block * of_input},
                                    {states.at(before, begin), states.row, s.hidden, s.packed + block * of_state}};
     multiplyLayer<lanes, rows>(factors, end - begin, bias, product, ahead);
     int64_t b = begin;
@@ -132,12 +145,25 @@ template <int lanes, int rows>
   }
 }
 
+// A step's input to where its rows do not share lines of the nearest cache.
+template <int lanes> [[gnu::always_inline]] inline void copyInput(const Sequence& s, const Share& share, int64_t n) {
+  const int64_t t = s.step(n);
+  for (int64_t b = share.first_row; b < share.last_row; ++b)
+    for (int64_t k = 0; k < s.inputs; k += lanes) {
+      Vector<lanes> x;
+      load<lanes>(x, s.input.at(t, b) + k, s.inputs - k);
+      store<lanes>(s.near_input.at(0, b) + k, x, s.inputs - k);
+    }
+}
+
 template <int lanes, int rows> [[gnu::always_inline]] inline void runLayer(const Sequence& s, const Share& share) {
   const int64_t blocks = share.last_block - share.first_block;
   const bool far = blocks * 4 * lanes * (s.inputs + s.hidden) > near_weights;
   for (int64_t n = 0; n < s.steps; ++n) {
     if (share.meeting && n > 0)
       share.meeting->wait(share.parts, n);
+    if (copiesInput(s, share))
+      copyInput<lanes>(s, share, n);
     for (int64_t block = share.first_block; block < share.last_block; ++block)
       layerBlock<lanes, rows>(s, share, n, block, far);
   }

@@ -64,6 +64,7 @@ private:
   bool widensLayer() const;
   plan::RecurrentCell cellOfSteps() const { return ofLayer() ? plan::RecurrentCell::lstm : desc_.cell; }
   int64_t rowsOfSum() const;
+  int64_t spreadSize() const;
   bool copiesInput() const;
   int64_t multipliedDepth() const;
   size_t packedBytesOf(int64_t depth) const;

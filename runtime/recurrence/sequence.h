@@ -56,13 +56,16 @@ struct Sequence {
   const float* projection = nullptr;  // as pack() leaves it, for the cell tanh
   Tiles tiles;                        // instead, at a level of tiles
   std::array<Tensor, 7> operands;
-  std::array<Tensor, 4> results;
+  std::array<Tensor, 5> results;
   Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
   Tensor unprojected;               // [rows, hidden]: what a step projects
   // Of a whole layer, whose products with its input [steps, rows, inputs] are the steps' own: there are no gates.
   Tensor input;
   int64_t inputs = 0;
   const float* packed_input = nullptr;  // as `packed`
+  // Of f32, where rows would share lines of the nearest cache, else null: copies of a step's input, and of the hidden
+  // state of the step before and of this one.
+  Tensor near_input, near_hidden;
   // Of a layer of bf16, at a level of tiles, instead of the f32 ones: activations, for its derivative the gradients of
   // the output and of the gates. `multiplies_gates`: the derivative's products read these, and not Tiles::hidden.
   TensorOf<_Float16> narrow_activations;
@@ -74,7 +77,8 @@ struct Sequence {
   int64_t rows_of_sum = 1;
   // Of packed sequences, else null: how many rows each step has, which never grows, and how many the steps before it.
   const int64_t *rows = nullptr, *places = nullptr;
-  // Of packed sequences: where each row ended, [rows, units], and the hidden state that each step read, as output.
+  // Of packed sequences and layers with their input: where each row ended, [rows, units]. Of packed sequences: the
+  // hidden state that each step read, as output.
   Tensor last_hidden, hidden_before;
 
   // The step that is the n-th to be computed.

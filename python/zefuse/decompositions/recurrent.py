@@ -332,8 +332,8 @@ def _whole_lstm(
     bias = weights[2].float() + weights[3].float() if len(weights) > 2 else hidden.new_zeros(weights[0].shape[0])
     weight = torch.cat((weights[0].reshape(-1), weights[1].reshape(-1)))
     input = x.transpose(0, 1) if batch_first else x
-    output, last, *_ = torch.ops.zefuse.lstm_layer(input, weight, bias, hidden, cell, reverse)
-    return output, output.select(0, 0 if reverse else output.shape[0] - 1), last
+    output, last, _, _, last_hidden = torch.ops.zefuse.lstm_layer(input, weight, bias, hidden, cell, reverse)
+    return output, last_hidden, last
 
 
 def _of_steps(weight: Tensor) -> Tensor:

@@ -23,9 +23,9 @@ from torch.nn import functional
 #: [4 H] is the sum of the latter in f32, before they are rounded.
 _LAYER = (
     "lstm_layer(Tensor input, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse)"
-    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells)",
+    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells, Tensor last_hidden)",
     "lstm_layer_backward(Tensor grad_output, Tensor grad_last_cell, Tensor weight, Tensor cell, Tensor cells, Tensor activations,"
-    " bool reverse) -> (Tensor grad_gates, Tensor grad_hidden, Tensor grad_cell, Tensor grad_bias)",
+    " Tensor grad_last_hidden, bool reverse) -> (Tensor grad_gates, Tensor grad_hidden, Tensor grad_cell, Tensor grad_bias)",
 )
 _SCHEMAS = (
     "lstm{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse{})"
@@ -107,7 +107,8 @@ def _lstm_steps_fake(
 def _lstm_layer_fake(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool) -> Any:
     units, sizes = hidden.shape[-1], input.shape[:-1]
     activations = cell.new_empty((*sizes, 4 * units), dtype=_dtype_of_activations(weight))
-    return _like(input, units), cell.new_empty(cell.shape), activations, cell.new_empty((*sizes, units))
+    cells = cell.new_empty((*sizes, units))
+    return _like(input, units), cell.new_empty(cell.shape), activations, cells, cell.new_empty(cell.shape)
 
 
 def _dtype_of_activations(weight: Tensor) -> torch.dtype:
@@ -115,7 +116,8 @@ def _dtype_of_activations(weight: Tensor) -> torch.dtype:
 
 
 def _lstm_layer_backward_fake(
-    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor, reverse: bool
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    grad_last_hidden: Tensor, reverse: bool,
 ) -> Any:  # fmt: skip
     states = [cell.new_empty(cell.shape) for _ in range(2)]
     return _like(grad_output, activations.shape[-1]), *states, cell.new_empty((activations.shape[-1],))
@@ -202,7 +204,8 @@ def _lstm_layer(input: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cel
     output, last, activations, cells = _lstm_loop(
         gates, weight[end:].view(rows, -1), bias, hidden, cell, None, reverse, None
     )
-    return output.to(input.dtype), last, activations.to(_dtype_of_activations(weight)), cells
+    last_hidden = output.select(0, 0 if reverse else output.shape[0] - 1).clone()
+    return output.to(input.dtype), last, activations.to(_dtype_of_activations(weight)), cells, last_hidden
 
 
 def _lstm_projected_steps(
@@ -250,10 +253,11 @@ def _lstm_steps_backward(
 
 
 def _lstm_layer_backward(
-    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor, reverse: bool
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    grad_last_hidden: Tensor, reverse: bool,
 ) -> Any:  # fmt: skip
-    arguments = (grad_output.float(), grad_last_cell, weight, cell, cells, activations.float())
-    grad_gates, *states = _lstm_steps_backward(*arguments, reverse)
+    arguments = (grad_output.float(), grad_last_cell, weight, cell, cells, activations.float(), None, reverse, None)
+    grad_gates, *states, _ = _lstm_loop_backward(*arguments, grad_last_hidden)
     return grad_gates.to(grad_output.dtype), *states, _bias_of(grad_gates)
 
 
@@ -441,7 +445,7 @@ def _lstm_gradient(ctx: Any, *grads: Any) -> Any:
 
 def _lstm_layer_save(ctx: Any, inputs: Any, output: Any) -> None:
     input, weight, _, hidden, cell, ctx.reverse = inputs
-    out, _, activations, cells = output
+    out, _, activations, cells, _ = output
     ctx.save_for_backward(input, weight, hidden, cell, out, activations, cells)
     ctx.mark_non_differentiable(activations, cells)
 
@@ -451,12 +455,15 @@ def _lstm_layer_gradient(ctx: Any, *grads: Any) -> Any:
     features, gates, dtype = input.shape[-1], activations.shape[-1], weight.dtype
     of_input, of_hidden = weight[: gates * features].view(gates, -1), weight[gates * features :].view(gates, -1)
     grad_gates, grad_hidden, grad_cell, of_bias = torch.ops.zefuse.lstm_layer_backward(
-        grads[0].to(dtype), grads[1], of_hidden, cell, cells, activations, ctx.reverse
+        grads[0].to(dtype), grads[1], of_hidden, cell, cells, activations, grads[4], ctx.reverse
     )
     grad = grad_gates.flatten(0, -2)
-    of_weights = torch.cat(
-        [(grad.t() @ each.flatten(0, -2)).reshape(-1) for each in (input, _hidden_before(ctx, output, hidden))]
-    )
+    multiplied = [each.flatten(0, -2) for each in (input, _hidden_before(ctx, output, hidden))]
+    if dtype == torch.bfloat16:  # one product: turning the gates' gradients takes as long as multiplying them
+        both = grad.t() @ torch.cat(multiplied, 1)
+        of_weights = torch.cat([each.reshape(-1) for each in both.split([features, both.shape[1] - features], 1)])
+    else:
+        of_weights = torch.cat([(grad.t() @ each).reshape(-1) for each in multiplied])
     return (grad @ of_input).view(input.shape), of_weights, of_bias, grad_hidden, grad_cell, None
 
 

@@ -34,15 +34,16 @@ Floats draw(std::mt19937& generator, int64_t count, float least, float most) {
 }
 
 struct Inputs {
-  Floats of_output, of_cell, weight, cell, cells, activations;
+  Floats of_output, of_cell, weight, cell, cells, activations, of_hidden;
 };
 
 Inputs inputsOf(const Case& c) {
   std::mt19937 generator(3);
   const int64_t T = c.steps, B = c.batch, H = c.hidden;
-  return {draw(generator, T * B * H, -1, 1),       draw(generator, B * H, -1, 1),
-          draw(generator, 4 * H * H, -0.1f, 0.1f), draw(generator, B * H, -1, 1),
-          draw(generator, T * B * H, -1, 1),       draw(generator, T * B * 4 * H, 0.1f, 0.9f)};
+  return {
+      draw(generator, T * B * H, -1, 1), draw(generator, B * H, -1, 1),     draw(generator, 4 * H * H, -0.1f, 0.1f),
+      draw(generator, B * H, -1, 1),     draw(generator, T * B * H, -1, 1), draw(generator, T * B * 4 * H, 0.1f, 0.9f),
+      draw(generator, B * H, -1, 1)};
 }
 
 struct Found {
@@ -82,17 +83,23 @@ template <typename Number> std::vector<Number> read(const TensorDesc& desc, cons
 Found ofSteps(const Case& c, const Inputs& in) {
   const int64_t T = c.steps, B = c.batch, H = c.hidden;
   Found found{Floats(size_t(T * B * 4 * H)), Floats(size_t(B * H)), Floats(size_t(B * H)), {}};
+  // There the gradient of the last hidden state is part of the output's.
+  Floats of_output = in.of_output;
+  for (int64_t i = 0, last = c.reverse ? 0 : (T - 1) * B * H; T > 0 && i < B * H; ++i)
+    of_output[size_t(last + i)] += in.of_hidden[size_t(i)];
   const TensorDesc state = dense({B, H}), all = dense({T, B, H}), gates = dense({T, B, 4 * H});
-  const Status status = runOnce({RecurrentCell::lstm,
-                                 true,
-                                 c.reverse,
-                                 false,
-                                 {all, state, dense({4 * H, H}), state, all, gates},
-                                 {gates, state, state}},
-                                {in.of_output.data(), in.of_cell.data(), in.weight.data(), in.cell.data(),
-                                 in.cells.data(), in.activations.data()},
-                                {found.gates.data(), found.hidden.data(), found.cell.data()});
+  const Status status = runOnce(
+      {RecurrentCell::lstm,
+       true,
+       c.reverse,
+       false,
+       {all, state, dense({4 * H, H}), state, all, gates},
+       {gates, state, state}},
+      {of_output.data(), in.of_cell.data(), in.weight.data(), in.cell.data(), in.cells.data(), in.activations.data()},
+      {found.gates.data(), found.hidden.data(), found.cell.data()});
   EXPECT_TRUE(status.ok()) << status.message();
+  if (T == 0)
+    found.hidden = in.of_hidden;
   for (int64_t j = 0; j < 4 * H; ++j) {
     double sum = 0;
     for (int64_t at = 0; at < T * B; ++at)
@@ -130,10 +137,10 @@ Found ofLayer(const Case& c, const Inputs& in, bool narrow) {
                true,
                c.reverse,
                false,
-               {output, state, dense({4 * H, H}, dtype), state, cells, activations},
+               {output, state, dense({4 * H, H}, dtype), state, cells, activations, state},
                {gates, state, state, dense({4 * H})}},
               {either(narrow_output, wide_output), in.of_cell.data(), either(narrow_weight, in.weight), in.cell.data(),
-               all_cells.data(), either(narrow_activations, wide_activations)},
+               all_cells.data(), either(narrow_activations, wide_activations), in.of_hidden.data()},
               {narrow ? static_cast<void*>(narrow_gates.data()) : wide_gates.data(), found.hidden.data(),
                found.cell.data(), found.bias.data()});
   EXPECT_TRUE(status.ok()) << status.message();

@@ -59,7 +59,7 @@ void run(const RecurrenceDesc& desc, const std::vector<const void*>& operands, c
 }
 
 struct Found {
-  Floats output, last_cell, activations, cells;
+  Floats output, last_cell, activations, cells, last_hidden;
 };
 
 Found steps(const Case& c, const Inputs& in) {
@@ -107,6 +107,7 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
     narrow_weights.push_back(onednn::bitsOfBf16(value));
   Floats output(size_t(T * B * row)), last_cell(size_t(B * H));
   Found found;
+  found.last_hidden.resize(size_t(B * H));
   const bool keeps = !batch_first;           // what a derivative reads
   std::vector<uint16_t> narrow_activations;  // f16
   if (keeps) {
@@ -121,7 +122,7 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
        false,
        {of_x, dense({4 * H * (I + H)}, dtype), dense({4 * H}), state, state},
        {of_output, state, keeps ? dense({T, B, 4 * H}, narrow ? DType::f16 : DType::f32) : TensorDesc(),
-        keeps ? dense({T, B, H}) : TensorDesc()}},
+        keeps ? dense({T, B, H}) : TensorDesc(), state}},
       {narrow ? static_cast<const void*>(narrow_x.data()) : x.data(),
        narrow ? static_cast<const void*>(narrow_weights.data()) : weights.data(), in.bias.data(), in.hidden.data(),
        in.cell.data()},
@@ -129,7 +130,7 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
        keeps && narrow ? static_cast<void*>(narrow_activations.data())
        : keeps         ? found.activations.data()
                        : nullptr,
-       keeps ? found.cells.data() : nullptr});
+       keeps ? found.cells.data() : nullptr, found.last_hidden.data()});
   found.last_cell = last_cell;
   if (keeps && narrow)
     std::ranges::transform(narrow_activations, found.activations.begin(), onednn::floatOfF16);
@@ -147,10 +148,18 @@ void expectNear(const Floats& found, const Floats& wanted, float tolerance) {
     ASSERT_NEAR(found[i], wanted[i], tolerance) << "element " << i;
 }
 
+// Of an output [steps, batch, hidden] the last step computed.
+Floats lastStep(const Case& c, const Floats& output) {
+  const int64_t size = c.batch * c.hidden, from = c.reverse ? 0 : (c.steps - 1) * size;
+  return {output.begin() + from, output.begin() + from + size};
+}
+
 TEST(RecurrentLayer, IsItsStepsWithTheProductsOfItsInput) {
-  const Case cases[] = {{false, 1, 1, 1, 1},     {true, 3, 7, 20, 33},   {false, 4, 17, 32, 16}, {true, 2, 33, 64, 40},
-                        {false, 3, 48, 7, 64},   {false, 2, 40, 96, 80}, {true, 0, 3, 4, 5},     {false, 5, 35, 31, 48},
-                        {false, 2, 26, 200, 264}};  // its weights are fetched block by block
+  const Case cases[] = {
+      {false, 1, 1, 1, 1},      {true, 3, 7, 20, 33},   {false, 4, 17, 32, 16}, {true, 2, 33, 64, 40},
+      {false, 3, 48, 7, 64},    {false, 2, 40, 96, 80}, {true, 0, 3, 4, 5},     {false, 5, 35, 31, 48},
+      {false, 2, 26, 200, 264},  // its weights are fetched block by block
+      {true, 3, 26, 512, 512}};  // rows of states and inputs are copied to others
   for (const Case& c : cases)
     for (bool batch_first : {false, true}) {
       SCOPED_TRACE(std::to_string(c.steps) + "x" + std::to_string(c.batch) + "x" + std::to_string(c.inputs) + " to " +
@@ -160,6 +169,8 @@ TEST(RecurrentLayer, IsItsStepsWithTheProductsOfItsInput) {
       for (DType dtype : {DType::f32, DType::bf16}) {  // of bf16 states and outputs are rounded
         const Found found = layer(c, in, dtype, batch_first);
         expectNear(found.output, wanted.output, dtype == DType::bf16 ? 0.02f : 1e-5f);
+        const Floats last = c.steps == 0 ? in.hidden : lastStep(c, wanted.output);
+        expectNear(found.last_hidden, last, dtype == DType::bf16 ? 0.02f : 1e-5f);
         expectNear(found.last_cell, wanted.last_cell, dtype == DType::bf16 ? 0.03f : 1e-5f);
         if (batch_first)
           continue;
@@ -192,7 +203,7 @@ TEST(RecurrentLayer, RefusesWhatDoesNotFit) {
                             false,
                             false,
                             {std::move(input), std::move(weights), dense({16}), state, state},
-                            {std::move(output), TensorDesc(), TensorDesc(), TensorDesc()}})
+                            {std::move(output), TensorDesc(), TensorDesc(), TensorDesc(), TensorDesc()}})
         .status()
         .code();
   };
