@@ -24,8 +24,6 @@ namespace {
 
 // Below this a meeting of the threads takes as long as what they share.
 constexpr double least_work = 50000;  // floating point operations of a thread in a step
-// A weight that each core's second-level cache holds is quicker read by all than its units are shared out.
-constexpr int64_t cached_weight = 1 << 18;  // floats
 
 Tensor tensorOf(const TensorDesc& desc, const void* data) {
   Tensor tensor;
@@ -471,8 +469,7 @@ void Recurrence::runShared(const Sequence& s) const {
   const int64_t row_groups = (batch_ + s.rows_of_sum - 1) / s.rows_of_sum;  // no fewer than parts of rows
   auto rowOf = [&](int64_t group) { return std::min(group * s.rows_of_sum, batch_); };
   const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
-  if (batch_ >= 2 * threads && weights <= double(cached_weight * (level_.tiled ? 2 : 1))) {
-    // Rows do not depend on each other.
+  if (sharesOutRows(level_, threads, batch_, weights)) {
     onednn::overTeam(row_groups, std::max<int64_t>(1, row_groups / worth), [&](int64_t begin, int64_t end) {
       level_.run(s, {begin * s.rows_of_sum, rowOf(end), 0, blocks, nullptr, 1, 0, outputs});
     });

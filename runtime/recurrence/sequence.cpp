@@ -75,6 +75,16 @@ Division divide(int64_t threads, int64_t rows, int64_t blocks) {
   return best;
 }
 
+bool sharesOutRows(const Level& level, int64_t threads, int64_t rows, double weights) {
+  // A weight that each core's second-level cache holds is quicker read by all than its units are shared out: floats.
+  constexpr double cached = 1 << 18;
+  // So many rows of a thread multiply with a weight for as long as a far cache takes to bring the next.
+  constexpr double many_rows = 48;
+  const double bytes = level.tiled ? 0.5 : 1;  // of a weight, beside f32's
+  const bool many = double(rows) >= many_rows * level.speed * bytes * double(threads);
+  return rows >= 2 * threads && (weights * bytes <= cached || many);
+}
+
 const Level& level(bool narrow) {
   static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true, 8, tile_depth},
                          pairs = {"pairs of bf16", 16, runPairs, true, 2, 2};

@@ -132,6 +132,10 @@ struct Level {
   int64_t together = 0;  // with Tiles: of the depth what lies together for one vector, a tile's or a pair
 };
 
+// Whether each thread takes rows of the batch of its own, and reads all weights, of which there are so many numbers:
+// then threads do not wait for each other at each step.
+bool sharesOutRows(const Level& level, int64_t threads, int64_t rows, double weights);
+
 // The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: with a weight of bf16.
 const Level& level(bool narrow = false);
 

@@ -139,6 +139,20 @@ TEST(Recurrence, SharesOutRowsWhereBlocksAreFewerThanThreads) {
       }
 }
 
+TEST(Recurrence, SharesOutRowsAloneWhereEachHasManyOrTheWeightIsNear) {
+  const Level& wide = level(false);
+  EXPECT_TRUE(sharesOutRows(wide, 2, 32, 1 << 18));
+  EXPECT_FALSE(sharesOutRows(wide, 2, 32, 1 << 19));
+  EXPECT_FALSE(sharesOutRows(wide, 2, 3, 1 << 18));
+  EXPECT_TRUE(sharesOutRows(wide, 2, 96, 1 << 21));
+  EXPECT_FALSE(sharesOutRows(wide, 2, 95, 1 << 21));
+  EXPECT_FALSE(sharesOutRows(wide, 16, 128, 1 << 21));
+  const Level tiles{"tiles", 16, nullptr, true, 8, 32};  // which multiply faster than a far cache brings weights
+  EXPECT_TRUE(sharesOutRows(tiles, 2, 32, 1 << 19));
+  EXPECT_FALSE(sharesOutRows(tiles, 2, 128, 1 << 21));
+  EXPECT_TRUE(sharesOutRows(tiles, 2, 384, 1 << 21));
+}
+
 // [blocks][depth / together][vectors][together / 2][16][2], also where this processor has no tiles to read it.
 TEST(Recurrence, PacksBf16ForTilesAndForPairs) {
   for (auto [cell, gates] : {std::pair(RecurrentCell::lstm, 4), {RecurrentCell::gru, 3}, {RecurrentCell::tanh, 1}})
