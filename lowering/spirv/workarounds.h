@@ -10,10 +10,8 @@ namespace zefuse {
 // - zext of a trunc between three widths: LLVM 22's combiner masks the wide value in the result's type without
 //   converting it, so the conversion and the mask are written out;
 // - freeze, of which SPIR-V has none: its operand, or where that is a constant that LLVM leaves open (NaN or infinity
-// as an
-//   integer) the number that x86 gives, which is the least;
-// - another value that LLVM leaves open is zero: a store of it would be left out, and what lies in memory would be the
-// result.
+//   as an integer) the number that x86 gives, which is the least;
+// - another value that LLVM leaves open is zero: a store of it would be left out, and the result what lies in memory.
 void rewriteForBackEnd(llvm::Function& function);
 
 }  // namespace zefuse
