@@ -9,6 +9,7 @@
 #include "common/toolchain/target_description.h"
 #include "compiler/fuse/channels_last.h"
 #include "compiler/fuse/graph.h"
+#include "compiler/fuse/layout_readers.h"
 #include "compiler/fuse/orders.h"
 #include "compiler/fuse/output_place.h"
 #include "compiler/fuse/passes.h"
@@ -31,18 +32,6 @@ namespace zefuse {
 
 namespace {
 
-/// One use of a value in memory by something that cannot take any index map.
-struct Reader {
-  OpOperand* use;
-  AffineMap view;                  // from the use's indices to the stored value's
-  SmallVector<AffineExpr> sizes;   // of the used value
-  std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
-  bool channels_last = false;      // that rule for images: dense, channels innermost
-  bool rows = false;               // that rule for attention: contiguous rows that do not overlap
-  bool strided = false;  // any strides but negative ones: a kernel addressed as a call is, a convolution's weight
-  bool dense = false;    // besides `exact` strides, any without gaps
-};
-
 class LayoutAssignment {
 public:
   LayoutAssignment(func::FuncOp graph, bool one_order)
@@ -61,12 +50,15 @@ public:
         continue;
       if (isa<KernelOp>(op) && !llvm::all_of(op->getOperands(), [&](Value input) { return layout_.contains(input); }))
         return op->emitOpError("reads a view from outside: it has no layout of its own");
+      auto kernel = dyn_cast<KernelOp>(op);
+      const bool one_order = kernel && one_order_ && reduces(kernel);
+      follows_images_ = !one_order || !copiesImagesRather(kernel);
       for (auto [i, result] : llvm::enumerate(op->getResults())) {
         AffineMap strides = step.getFixedResultStrides(i);
         layout_[result] =
             strides ? stridedLayout(strides.getResults(), nullptr, num_symbols_, context_) : choose(result);
       }
-      if (auto kernel = dyn_cast<KernelOp>(op); kernel && one_order_ && reduces(kernel))
+      if (one_order)
         useOneOrder(kernel);
     }
     for (BlockArgument arg : block.getArguments())
@@ -108,9 +100,9 @@ private:
     return {};
   }
 
-  std::optional<Reader> readerOf(OpOperand& use, AffineMap view) {
+  std::optional<LayoutReader> readerOf(OpOperand& use, AffineMap view) {
     Operation* op = use.getOwner();
-    Reader reader{&use, view, shapeOf(cast<RankedTensorType>(use.get().getType())), std::nullopt};
+    LayoutReader reader{&use, view, shapeOf(cast<RankedTensorType>(use.get().getType())), std::nullopt};
     if (isa<func::ReturnOp>(op)) {
       DictionaryAttr entry = output(use.getOperandNumber());
       if (entry && entry.get("argument"))
@@ -141,7 +133,7 @@ private:
     return reader;
   }
 
-  void collectReaders(Value value, AffineMap view, SmallVectorImpl<Reader>& readers) {
+  void collectReaders(Value value, AffineMap view, SmallVectorImpl<LayoutReader>& readers) {
     for (OpOperand& use : value.getUses()) {
       if (auto next = dyn_cast<ViewOp>(use.getOwner())) {
         collectReaders(next.getResult(), through(view, next), readers);
@@ -161,7 +153,7 @@ private:
 
   /// Products in kernels that a vendor's library takes as well, where their operands lie as a library wants them; their
   /// kernels take any layout, so that nothing is copied for them.
-  void collectLibraryProducts(Value value, AffineMap view, SmallVectorImpl<Reader>& readers) {
+  void collectLibraryProducts(Value value, AffineMap view, SmallVectorImpl<LayoutReader>& readers) {
     for (OpOperand& use : value.getUses()) {
       Operation* op = use.getOwner();
       if (auto next = dyn_cast<ViewOp>(op))
@@ -173,14 +165,6 @@ private:
     }
   }
 
-  /// Whether the value, a kernel's, is the image or the weight of a convolution that a vendor's library takes as well:
-  /// that has quick code for channels-last tensors alone, and other ones are copied for it.
-  static bool readByLibraryConvolution(Value value) {
-    return llvm::any_of(value.getUses(), [](OpOperand& use) {
-      return isa<ConvolutionOp>(use.getOwner()) && use.getOwner()->hasAttr(in_library) && use.getOperandNumber() < 2;
-    });
-  }
-
   AffineMap identityMap(Value value) {
     const int64_t rank = cast<RankedTensorType>(value.getType()).getRank();
     SmallVector<AffineExpr> dims;
@@ -189,24 +173,13 @@ private:
     return AffineMap::get(unsigned(rank), num_symbols_, dims, context_);
   }
 
-  SmallVector<Reader> readersOf(Value value) {
-    SmallVector<Reader> readers;
+  SmallVector<LayoutReader> readersOf(Value value) {
+    SmallVector<LayoutReader> readers;
     collectReaders(value, identityMap(value), readers);
     return readers;
   }
 
-  /// Whether the index takes no dimension with a minus, so that strides keep the signs that they have in the layout.
-  static bool stepsForward(AffineExpr index) {
-    bool forward = true;
-    index.walk([&](AffineExpr part) {
-      auto product = dyn_cast<AffineBinaryOpExpr>(part);
-      if (product && product.getKind() == AffineExprKind::Mul && !product.isSymbolicOrConstant())
-        forward &= neverNegative(product.getLHS()) && neverNegative(product.getRHS());
-    });
-    return forward;
-  }
-
-  bool accepts(const Reader& reader, AffineMap layout) {
+  bool accepts(const LayoutReader& reader, AffineMap layout) {
     AffineExpr element = layout.getResult(0).replaceDims(reader.view.getResults());
     AffineMap map = AffineMap::get(reader.view.getNumDims(), num_symbols_, element);
     auto strided = asStrided(map, reader.sizes);
@@ -302,12 +275,6 @@ private:
         .wasInterrupted();
   }
 
-  /// Whether the reader sees the value as it is, so that a layout of the one is a layout of the other. A view with the
-  /// identity map may still be smaller (x[..., :-2]): with its strides the value's rows would overlap.
-  static bool readsWhole(const Reader& reader, RankedTensorType type) {
-    return reader.view.isIdentity() && llvm::equal(reader.sizes, shapeOf(type), sameValue);
-  }
-
   /// Whether the value's rows are contiguous in the layout.
   bool hasRows(AffineMap layout, RankedTensorType type) {
     SmallVector<AffineExpr> sizes = shapeOf(type);
@@ -315,43 +282,55 @@ private:
     return strided && (constantOf(sizes.back()) == 1 || constantOf(strided->strides.back()) == 1);
   }
 
-  /// The convolution, alone or in a kernel, whose result's places and channels the value has (a weight's gradient by a
-  /// library too, which writes it channels last).
-  static ConvolutionOp convolutionOf(Value value, RankedTensorType type) {
-    auto convolution = value.getDefiningOp<ConvolutionOp>();
-    if (auto kernel = value.getDefiningOp<KernelOp>())
-      for (auto inner : kernel.getBody().getOps<ConvolutionOp>())
-        if (sameShape(inner.getType(), type))
-          convolution = inner;
-    const bool has_places = convolution && (convolution.getKind() != "weights" || convolution->hasAttr(in_library));
-    return has_places ? convolution : ConvolutionOp();
-  }
-
   /// A kernel that reduces has no tiles: where it reads or writes large tensors in two orders, those of one order are
   /// walked through element by element, each on a cache line of its own. What is in the minority is copied: inputs
   /// before the kernel, results after it, for whoever wants them otherwise.
   void useOneOrder(KernelOp kernel) {
-    SmallVector<Value> values = walkedTogether(kernel);
-    SmallVector<AffineMap> layouts = layoutsOf(values);
-    const SmallVector<unsigned> order = commonOrder(kernel, values, layouts);
-    for (auto [value, layout] : llvm::zip(values, layouts)) {
-      const auto type = cast<RankedTensorType>(value.getType());
-      const auto dim = innermost(type, layout);
-      if (order.empty() || !dim || *dim == order.back())
-        continue;
-      const AffineMap common = permutedLayout(type, order, num_symbols_);
-      if (value.getDefiningOp() == kernel.getOperation()) {
-        layout_[value] = common;
+    for (const OtherOrder& other :
+         inOtherOrders(kernel, [&](Value value) { return layout_.lookup(value); }, num_symbols_)) {
+      if (other.value.getDefiningOp() == kernel.getOperation()) {
+        layout_[other.value] = other.layout;
         continue;
       }
-      Value& copy = reordered_[{value, common}];
+      Value& copy = reordered_[{other.value, other.layout}];
+      const auto type = cast<RankedTensorType>(other.value.getType());
       for (OpOperand& use : kernel->getOpOperands())
-        if (use.get() == value) {
+        if (use.get() == other.value) {
           if (!copy)
-            copy = copyKernel(value, {&use, identityMap(value), shapeOf(type), std::nullopt}, type, common);
+            copy = copyKernel(other.value, {&use, identityMap(other.value), shapeOf(type), std::nullopt}, type,
+                              other.layout);
           use.set(copy);
         }
     }
+  }
+
+  /// Whether results of a kernel that reduces lie contiguous although it reads channels-last images: copies of these
+  /// before it (useOneOrder) are less than those of results behind it would be, or as much and what it reduces is
+  /// innermost so. What is saved for a backward graph is read there beside the results' gradients, which lie as the
+  /// results do.
+  bool copiesImagesRather(KernelOp kernel) {
+    double before = 0, behind = 0;
+    for (Value input : kernel.getInputs()) {
+      const auto type = cast<RankedTensorType>(input.getType());
+      if (isLargeInOrder(input) && type.getRank() >= 3 && type.getRank() <= 5 &&
+          layout_.at(input) == channelsLastLayout(shapeOf(type)) &&
+          layout_.at(input) != contiguousLayout(type, num_symbols_))
+        before += estimatedElements(input);
+    }
+    for (Value result : kernel.getResults()) {
+      const auto type = cast<RankedTensorType>(result.getType());
+      const AffineMap viewed = followingViewedInput(result, type);
+      const AffineMap layout = viewed ? viewed : followingInputs(result, type);
+      if (!layout || !isLargeInOrder(result))
+        continue;
+      const SmallVector<LayoutReader> readers = readersOf(result);
+      auto copied = [&](AffineMap lies) {
+        return llvm::any_of(readers, [&](const LayoutReader& reader) { return !accepts(reader, lies); });
+      };
+      behind += copied(layout) ? estimatedElements(result) : 0;
+      before += copied(contiguousLayout(type, num_symbols_)) ? estimatedElements(result) : 0;
+    }
+    return before < behind || (before == behind && behind > 0 && reducesInnermost(kernel));
   }
 
   AffineMap choose(Value value) {
@@ -361,7 +340,7 @@ private:
       // What is only returned a kernel writes as it is wanted: its tiles have rows of either kind.
       if (isa<KernelOp>(value.getDefiningOp()) && !convolution->hasAttr(in_library) &&
           llvm::all_of(value.getUsers(), llvm::IsaPred<func::ReturnOp>))
-        if (SmallVector<Reader> readers = readersOf(value); readers.size() == 1 && readers[0].exact)
+        if (SmallVector<LayoutReader> readers = readersOf(value); readers.size() == 1 && readers[0].exact)
           return stridedLayout(readers[0].exact->getResults(), nullptr, num_symbols_, context_);
       if (convolution.getSlices() == 1)
         return channelsLastLayout(shapeOf(type));
@@ -374,11 +353,11 @@ private:
       return stridedLayout(strides, nullptr, num_symbols_, context_);
     }
     AffineMap contiguous = contiguousLayout(type, num_symbols_);
-    SmallVector<Reader> readers = readersOf(value);
+    SmallVector<LayoutReader> readers = readersOf(value);
     const size_t others = readers.size();
     collectLibraryProducts(value, identityMap(value), readers);
     auto satisfied = [&](AffineMap layout) {
-      return llvm::count_if(readers, [&](const Reader& reader) { return accepts(reader, layout); });
+      return llvm::count_if(readers, [&](const LayoutReader& reader) { return accepts(reader, layout); });
     };
     auto result = dyn_cast<OpResult>(value);
     auto step = value.getDefiningOp<StepOpInterface>();
@@ -395,7 +374,7 @@ private:
         best = layout;
       }
     };
-    for (const Reader& reader : readers)
+    for (const LayoutReader& reader : readers)
       if (reader.channels_last && readsWhole(reader, type))
         consider(channelsLastLayout(reader.sizes));
     // A kernel that reads images channels last writes them so, unless a reader would mind: one order of memory on both
@@ -403,13 +382,13 @@ private:
     // One that reduces has no tiles: two orders of memory cost it more (66 ms, a batch norm of 4x64x112x112) than a
     // copy for the reader does (10 ms). Not so sequences: a layer norm's rows are a transposed convolution's channels.
     const AffineMap viewed = followingViewedInput(value, type);
-    if (AffineMap layout = viewed ? viewed : followingInputs(value, type)) {
+    if (AffineMap layout = viewed ? viewed : followingInputs(value, type); layout && follows_images_) {
       if (type.getRank() > 3 && reduces(value.getDefiningOp<KernelOp>()))
         return layout;
       if (!viewed && satisfied(layout) >= best_count)
         return layout;
     }
-    for (const Reader& reader : readers)
+    for (const LayoutReader& reader : readers)
       if (reader.exact && readsWhole(reader, type) && isDense(reader.exact->getResults(), reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
     if (best_count < static_cast<int64_t>(readers.size()))
@@ -424,7 +403,7 @@ private:
       while (std::next_permutation(order.begin(), order.begin() + movable))
         consider(permutedLayout(type, order, num_symbols_));
     } else if (auto kernel = value.getDefiningOp<KernelOp>(); kernel && !product && !reduces(kernel)) {
-      for (const Reader& reader : readers)
+      for (const LayoutReader& reader : readers)
         if (SmallVector<unsigned> order = orderReadBy(reader.view, reader.sizes, type); !order.empty())
           consider(permutedLayout(type, order, num_symbols_));
     }
@@ -463,18 +442,19 @@ private:
       graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
-  static SmallVector<Reader> outputsAmong(ArrayRef<Reader> readers) {
-    SmallVector<Reader> outputs;
-    llvm::copy_if(readers, std::back_inserter(outputs),
-                  [](const Reader& reader) { return isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact; });
+  static SmallVector<LayoutReader> outputsAmong(ArrayRef<LayoutReader> readers) {
+    SmallVector<LayoutReader> outputs;
+    llvm::copy_if(readers, std::back_inserter(outputs), [](const LayoutReader& reader) {
+      return isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact;
+    });
     return outputs;
   }
 
   /// The strides that the value has in eager, by what is known of these outputs; null where they do not tell.
-  std::optional<SmallVector<AffineExpr>> stridesToldBy(Value value, ArrayRef<Reader> outputs) {
+  std::optional<SmallVector<AffineExpr>> stridesToldBy(Value value, ArrayRef<LayoutReader> outputs) {
     if (outputs.empty())
       return std::nullopt;
-    return stridesFor(value, llvm::map_to_vector(outputs, [&](const Reader& reader) {
+    return stridesFor(value, llvm::map_to_vector(outputs, [&](const LayoutReader& reader) {
                         auto offset = output(reader.use->getOperandNumber()).getAs<AffineMapAttr>("offset");
                         return OutputPlace{reader.use, *reader.exact,
                                            offset ? offset.getValue().getResult(0) : AffineExpr()};
@@ -484,14 +464,14 @@ private:
   /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where another
   /// layout suits more of them than the value's they are views of one copy, not copies of their own.
   void copyOnceForOutputs(Value value) {
-    SmallVector<Reader> outputs = outputsAmong(readersOf(value));
+    SmallVector<LayoutReader> outputs = outputsAmong(readersOf(value));
     auto type = cast<RankedTensorType>(value.getType());
-    if (llvm::all_of(outputs, [&](const Reader& reader) {
+    if (llvm::all_of(outputs, [&](const LayoutReader& reader) {
           return reader.view == outputs.front().view && reader.sizes == outputs.front().sizes;
         }))
       return;
     auto suited = [&](AffineMap layout) {
-      return llvm::count_if(outputs, [&](const Reader& reader) { return accepts(reader, layout); });
+      return llvm::count_if(outputs, [&](const LayoutReader& reader) { return accepts(reader, layout); });
     };
     const auto as_it_lies = suited(layout_.at(value));
     if (as_it_lies == static_cast<int64_t>(outputs.size()))
@@ -501,21 +481,21 @@ private:
     while (type.getRank() <= 5 && std::next_permutation(order.begin(), order.end()))
       if (AffineMap other = permutedLayout(type, order, num_symbols_); suited(other) > suited(layout))
         layout = other;
-    SmallVector<ArrayRef<Reader>> some = {outputs};
-    for (const Reader& reader : outputs)
+    SmallVector<ArrayRef<LayoutReader>> some = {outputs};
+    for (const LayoutReader& reader : outputs)
       some.emplace_back(reader);
-    for (ArrayRef<Reader> told : some)  // maybe with gaps
+    for (ArrayRef<LayoutReader> told : some)  // maybe with gaps
       if (auto strides = stridesToldBy(value, told))
         if (AffineMap other = stridedLayout(*strides, nullptr, num_symbols_, context_); suited(other) > suited(layout))
           layout = other;
     if (suited(layout) <= std::max<int64_t>(as_it_lies, 1))
       return;
-    llvm::erase_if(outputs, [&](const Reader& reader) { return !accepts(reader, layout); });
-    Reader whole = outputs.front();
+    llvm::erase_if(outputs, [&](const LayoutReader& reader) { return !accepts(reader, layout); });
+    LayoutReader whole = outputs.front();
     whole.view = identityMap(value);
     Value copy = copyKernel(value, whole, type, layout);
     OpBuilder builder(graph_.getBody().front().getTerminator());
-    for (Reader& reader : outputs) {
+    for (LayoutReader& reader : outputs) {
       auto viewed = cast<RankedTensorType>(reader.use->get().getType());
       bool whole_copy = reader.view == whole.view && viewed == type;
       Value view =
@@ -527,7 +507,8 @@ private:
   LogicalResult satisfyReaders(Value value) {
     copyOnceForOutputs(value);
     SmallVector<std::tuple<AffineMap, AffineMap, Value>> copies;  // view, layout, copy
-    for (Reader& reader : readersOf(value)) {
+    SmallVector<LayoutReader> readers = readersOf(value);
+    for (LayoutReader& reader : readers) {
       if (accepts(reader, layout_.at(value)))
         continue;
       auto type = cast<RankedTensorType>(reader.use->get().getType());
@@ -543,11 +524,17 @@ private:
       }
       reader.use->set(std::get<2>(*it));
     }
+    // What is saved for a backward graph and returned is one tensor, which its gradient will lie as.
+    for (LayoutReader& reader : readers)
+      if (reader.dense && accepts(reader, layout_.at(value)))
+        for (auto& [view, layout, copy] : copies)
+          if (view == reader.view && copy.getType() == reader.use->get().getType())
+            reader.use->set(copy);
     return success();
   }
 
   /// A kernel that writes view(value) in `layout`.
-  Value copyKernel(Value value, const Reader& reader, RankedTensorType type, AffineMap layout) {
+  Value copyKernel(Value value, const LayoutReader& reader, RankedTensorType type, AffineMap layout) {
     OpBuilder builder(context_);
     if (Operation* producer = value.getDefiningOp())
       builder.setInsertionPointAfter(producer);
@@ -572,7 +559,8 @@ private:
   func::FuncOp graph_;
   MLIRContext* context_;
   unsigned num_symbols_;
-  bool one_order_;  // reductions have no tiles
+  bool one_order_;              // reductions have no tiles
+  bool follows_images_ = true;  // of the kernel whose results' layouts are being chosen
   DenseMap<Value, AffineMap> layout_;
   DenseMap<std::pair<Value, AffineMap>, Value> reordered_;  // for reductions: copies of values in other layouts
 };

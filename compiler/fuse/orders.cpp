@@ -135,45 +135,100 @@ bool isDense(ArrayRef<AffineExpr> strides, ArrayRef<AffineExpr> sizes) {
   return true;
 }
 
-SmallVector<Value> walkedTogether(KernelOp kernel) {
-  SmallVector<Value> values;
+namespace {
+
+/// A value as the operations of a kernel see it: of `sizes`, through `view`.
+struct Walked {
+  Value value;
+  AffineMap view;
+  SmallVector<AffineExpr> sizes;
+};
+
+Walked asItIs(Value value) {
+  const RankedTensorType type = typeOf(value);
+  return {value, AffineMap::getMultiDimIdentityMap(type.getRank(), type.getContext()), shapeOf(type)};
+}
+
+/// The one view through which operations see what lies in a kernel's argument, if it is of this shape.
+std::optional<Walked> seenAs(RankedTensorType shape, Value input, BlockArgument inside) {
+  ViewOp seen;
+  for (OpOperand& use : inside.getUses()) {
+    auto view = dyn_cast<ViewOp>(use.getOwner());
+    if (!view || (seen && (view.getMap() != seen.getMap() || view.getType() != seen.getType())))
+      return std::nullopt;
+    seen = view;
+  }
+  if (!seen || !sameShape(seen.getType(), shape) || !llvm::any_of(seen->getUses(), isReadInOrder) ||
+      !sameValue(numElements(seen.getType()), numElements(typeOf(input))))
+    return std::nullopt;
+  return Walked{input, seen.getMap(), shapeOf(seen.getType())};
+}
+
+SmallVector<Walked> walkedTogether(KernelOp kernel) {
+  SmallVector<Walked> values;
   Block& body = kernel.getBody().front();
   for (auto [input, inside] : llvm::zip(kernel.getInputs(), body.getArguments()))
     if (llvm::any_of(inside.getUses(), isReadInOrder))
-      values.push_back(input);
+      values.push_back(asItIs(input));
   for (auto [result, inside] : llvm::zip(kernel.getResults(), body.getTerminator()->getOperands()))
     if (isMadeInOrder(inside))
-      values.push_back(result);
-  llvm::erase_if(values, [](Value value) { return estimatedElements(value) <= large; });
-  auto* largest =
-      llvm::max_element(values, [](Value a, Value b) { return estimatedElements(a) < estimatedElements(b); });
+      values.push_back(asItIs(result));
+  llvm::erase_if(values, [](const Walked& walked) { return !isLargeInOrder(walked.value); });
+  auto* largest = llvm::max_element(
+      values, [](const Walked& a, const Walked& b) { return estimatedElements(a.value) < estimatedElements(b.value); });
   if (largest == values.end())
     return {};
   // Of a reshape the dimensions are others: as many elements in another shape.
-  const RankedTensorType whole = typeOf(*largest);
-  llvm::erase_if(values, [&](Value value) {
-    return rankOf(value) != whole.getRank() ||
-           (!sameShape(typeOf(value), whole) && sameValue(numElements(typeOf(value)), numElements(whole)));
+  const RankedTensorType whole = typeOf(largest->value);
+  llvm::erase_if(values, [&](const Walked& walked) {
+    const RankedTensorType type = typeOf(walked.value);
+    return type.getRank() != whole.getRank() ||
+           (!sameShape(type, whole) && sameValue(numElements(type), numElements(whole)));
   });
+  for (auto [input, inside] : llvm::zip(kernel.getInputs(), body.getArguments()))
+    if (isLargeInOrder(input) &&
+        llvm::none_of(values, [input = input](const Walked& walked) { return walked.value == input; }))
+      if (auto walked = seenAs(whole, input, inside))
+        values.push_back(*walked);
   return values;
 }
 
-SmallVector<unsigned> commonOrder(KernelOp kernel, ArrayRef<Value> values, ArrayRef<AffineMap> layouts) {
+/// The dimension, as the kernel sees them, whose neighbours lie side by side.
+std::optional<unsigned> innermost(const Walked& walked, AffineMap layout) {
+  if (!layout)
+    return std::nullopt;
+  const unsigned rank = walked.view.getNumDims();
+  MLIRContext* context = layout.getContext();
+  const AffineExpr element = layout.getResult(0).replaceDims(walked.view.getResults());
+  auto at = [&](unsigned dim) {  // of the first element's neighbour along it
+    SmallVector<AffineExpr> place(rank, getAffineConstantExpr(0, context));
+    if (dim < rank)
+      place[dim] = getAffineConstantExpr(1, context);
+    return element.replaceDims(place);
+  };
+  for (unsigned dim = 0; dim < rank; ++dim)
+    if (constantOf(walked.sizes[dim]) != 1 && sameValue(at(dim), at(rank) + 1))
+      return dim;
+  return std::nullopt;
+}
+
+/// The order of dimensions, the outermost first, that most elements have; empty: all agree, or there is none.
+SmallVector<unsigned> commonOrder(KernelOp kernel, ArrayRef<Walked> values, llvm::function_ref<AffineMap(Value)> of) {
   struct Order {
     double elements = 0;
     bool of_result = false;
     SmallVector<unsigned> dims;
   };
   llvm::SmallMapVector<unsigned, Order, 4> orders;  // by what is innermost
-  for (auto [value, layout] : llvm::zip(values, layouts)) {
-    const auto dim = innermost(typeOf(value), layout);
+  for (const Walked& walked : values) {
+    const auto dim = innermost(walked, of(walked.value));
     if (!dim)
       continue;
     Order& order = orders[*dim];
-    order.elements += estimatedElements(value);
-    order.of_result |= value.getDefiningOp() == kernel.getOperation();
-    if (order.dims.empty())
-      order.dims = orderOf(typeOf(value), layout);
+    order.elements += estimatedElements(walked.value);
+    order.of_result |= walked.value.getDefiningOp() == kernel.getOperation();
+    if (order.dims.empty() && walked.view.isIdentity())
+      order.dims = orderOf(typeOf(walked.value), of(walked.value));
   }
   if (orders.size() < 2)
     return {};
@@ -185,13 +240,44 @@ SmallVector<unsigned> commonOrder(KernelOp kernel, ArrayRef<Value> values, Array
       ->second.dims;
 }
 
-std::optional<unsigned> innermost(RankedTensorType type, AffineMap layout) {
-  const SmallVector<AffineExpr> sizes = shapeOf(type);
-  if (auto strided = layout ? asStrided(layout, sizes) : std::nullopt)
-    for (unsigned dim = 0; dim < sizes.size(); ++dim)
-      if (constantOf(strided->strides[dim]) == 1 && constantOf(sizes[dim]) != 1)
-        return dim;
-  return std::nullopt;
+/// The order of the value's own dimensions in which a kernel finds its elements one after the other that walks in
+/// `order`; empty: there is none.
+SmallVector<unsigned> ownOrder(const Walked& walked, ArrayRef<unsigned> order) {
+  if (walked.view.isIdentity())
+    return llvm::to_vector(order);
+  MLIRContext* context = walked.view.getContext();
+  SmallVector<AffineExpr> sizes, position(order.size());
+  for (auto [place, dim] : llvm::enumerate(order)) {
+    sizes.push_back(walked.sizes[dim]);
+    position[dim] = getAffineDimExpr(unsigned(place), context);
+  }
+  const AffineMap walk = walked.view.replaceDimsAndSymbols(position, {}, unsigned(order.size()), 0);
+  return orderReadBy(walk, sizes, typeOf(walked.value));
+}
+
+}  // namespace
+
+bool reducesInnermost(KernelOp kernel) {
+  return llvm::all_of(kernel.getBody().getOps<linalg::GenericOp>(), [](linalg::GenericOp op) {
+    return !isReduction(op) || !isLargeInOrder(op.getDpsInputs()[0]) ||
+           op.getIteratorTypesArray().back() == utils::IteratorType::reduction;
+  });
+}
+
+bool isLargeInOrder(Value value) { return estimatedElements(value) > large; }
+
+SmallVector<OtherOrder> inOtherOrders(KernelOp kernel, llvm::function_ref<AffineMap(Value)> of, unsigned num_symbols) {
+  const SmallVector<Walked> values = walkedTogether(kernel);
+  const SmallVector<unsigned> order = commonOrder(kernel, values, of);
+  SmallVector<OtherOrder> others;
+  for (const Walked& walked : values) {
+    const auto dim = innermost(walked, of(walked.value));
+    if (order.empty() || !dim || *dim == order.back())
+      continue;
+    if (SmallVector<unsigned> own = ownOrder(walked, order); !own.empty())
+      others.push_back({walked.value, permutedLayout(typeOf(walked.value), own, num_symbols)});
+  }
+  return others;
 }
 
 }  // namespace zefuse

@@ -22,16 +22,24 @@ mlir::AffineMap permutedLayout(mlir::RankedTensorType type, llvm::ArrayRef<unsig
 llvm::SmallVector<unsigned> orderReadBy(mlir::AffineMap view, llvm::ArrayRef<mlir::AffineExpr> sizes,
                                         mlir::RankedTensorType type);
 
-// The inputs and results that a kernel walks through side by side: large ones of as many dimensions as the largest, of
-// which operations see the same dimensions in the same order.
-llvm::SmallVector<mlir::Value> walkedTogether(KernelOp kernel);
+// What of a kernel lies otherwise than most of what it walks through side by side, and the layout that it has in their
+// order. `of`: how the kernel's inputs and results lie.
+//
+// Large inputs and results count that have as many dimensions as the largest, of which operations see the same
+// dimensions in the same order; and inputs that they see through a view of that shape. The order is the one that most
+// elements have, as far as what is innermost; of as many one that a result has. None is told where all agree, or none
+// of the most is dense.
+struct OtherOrder {
+  mlir::Value value;
+  mlir::AffineMap layout;
+};
+llvm::SmallVector<OtherOrder> inOtherOrders(KernelOp kernel, llvm::function_ref<mlir::AffineMap(mlir::Value)> of,
+                                            unsigned num_symbols);
 
-// The order of dimensions, the outermost first, that most elements of such values have, as far as what is innermost; of
-// as many one that a result has. Empty where all agree, or none of the most is dense.
-llvm::SmallVector<unsigned> commonOrder(KernelOp kernel, llvm::ArrayRef<mlir::Value> values,
-                                        llvm::ArrayRef<mlir::AffineMap> layouts);
+// Whether each reduction of large tensors in the kernel has its last dimension among those that it reduces.
+bool reducesInnermost(KernelOp kernel);
 
-// The dimension whose neighbours lie side by side.
-std::optional<unsigned> innermost(mlir::RankedTensorType type, mlir::AffineMap layout);
+// Whether a kernel that reduces and walks through the value in another order than the rest gains by a copy.
+bool isLargeInOrder(mlir::Value value);
 
 }  // namespace zefuse
