@@ -93,15 +93,24 @@ Scalar floorRemainder(Scalar a, Scalar b) {  // torch.remainder: the divisor's s
   return select(((rest != 0) & ((rest < 0) ^ (b < 0))), rest + b, rest);
 }
 
-// c10::div_floor_floating, so that rounding agrees with eager to the last bit.
-Scalar floorDivide(Scalar a, Scalar b) {
-  Scalar rest = fmod(a, b);
-  Scalar quotient = (a - rest) / b;
-  quotient = select((rest != 0) & ((b < 0) ^ (rest < 0)), quotient - 1, quotient);
+// The type that eager rounds each step of a quotient to: that of 16 bits, unless the divisor is one number, for which
+// it computes in f32.
+Type roundedSteps(const TensorOrNumber& divisor, Type common) {
+  const bool one = !divisor.tensor || isConstant(numElements(typeOf(divisor.tensor)), 1);
+  return one || !(common.isF16() || common.isBF16()) ? Type() : common;
+}
+
+Scalar rounded(Scalar value, Type to) { return to ? value.to(to).to(value.type()) : value; }
+
+// c10::div_floor_floating, so that rounding agrees with eager to the last bit. The remainder is exact.
+Scalar floorDivide(Scalar a, Scalar b, Type step) {
+  Scalar rest = fmod(a, b), exact = rounded(a / b, step);
+  Scalar quotient = rounded(rounded(a - rest, step) / b, step);
+  quotient = select((rest != 0) & ((b < 0) ^ (rest < 0)), rounded(quotient - 1, step), quotient);
   Scalar floored = floor(quotient);
-  floored = select((quotient - floored) > 0.5, floored + 1, floored);
-  Scalar whole = select(quotient != 0, floored, copysign(a.constant(0), a / b));
-  return select(b == 0, a / b, whole);
+  floored = select(rounded(quotient - floored, step) > 0.5, rounded(floored + 1, step), floored);
+  Scalar whole = select(quotient != 0, floored, copysign(a.constant(0), exact));
+  return select(b == 0, exact, whole);
 }
 
 // A tensor of divisors may hold zeros: eager raises, so the divisor goes through a check.
@@ -143,10 +152,13 @@ Values emitDivMode(Op& op) {
   Type common = promote({self, other}, op.build.b.getContext());
   if (exact || isa<FloatType>(common)) {
     common = floatType(common);
+    const Type step = roundedSteps(other, common);
     return {elementwise(
         op, {self, other}, common,
         [&](Body&, In in) {
-          return exact ? in[0] / in[1] : mode == "floor" ? floorDivide(in[0], in[1]) : trunc(in[0] / in[1]);
+          return exact             ? in[0] / in[1]
+                 : mode == "floor" ? floorDivide(in[0], in[1], step)
+                                   : trunc(rounded(in[0] / in[1], step));
         },
         Numbers::first_rounded)};
   }
@@ -159,9 +171,12 @@ Values emitDivMode(Op& op) {
 Values emitFloorDivide(Op& op) {
   TensorOrNumber self = op.operand("self"), other = op.operand("other");
   Type common = promote({self, other}, op.build.b.getContext());
-  if (isa<FloatType>(common))
+  if (isa<FloatType>(common)) {
+    const Type step = roundedSteps(other, common);
     return {elementwise(
-        op, {self, other}, common, [](Body&, In in) { return floorDivide(in[0], in[1]); }, Numbers::first_rounded)};
+        op, {self, other}, common, [&](Body&, In in) { return floorDivide(in[0], in[1], step); },
+        Numbers::first_rounded)};
+  }
   if (common.isInteger(1))
     op.refuse("division of bool is not lowered");
   return divideIntegers(op, self, other, common,

@@ -73,3 +73,24 @@ def test_functions_that_one_device_has() -> None:
     """tanh of bf16 is an instruction there, which the posing CPU's reader of SPIR-V must know."""
     child = children.run(OF_NVIDIA, env={**os.environ, "ZEFUSE_GPU_TARGET": "sm_90"})
     assert child.returncode == 0, child.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_quotients_of_16_bits_are_rounded_at_each_step(dtype: torch.dtype) -> None:
+    """As eager's kernels do unless the divisor is one number: -3.5 / 0.7002 is -4.9986, whose nearest f16 is -5."""
+
+    def quotients(x: torch.Tensor, y: torch.Tensor, one: torch.Tensor) -> list[torch.Tensor]:
+        pairs = [(x, y), (x, 0.1), (3, x), (x, one), (one, x)]
+        modes = ("floor", "trunc")
+        return [torch.div(torch.as_tensor(a), b, rounding_mode=mode) for a, b in pairs for mode in modes] + [
+            x // y,
+            7 // x,
+        ]
+
+    x = torch.arange(-32768, 32768).to(torch.int16).view(dtype)  # every number
+    y = ((torch.arange(65536) % 39 + 1) * 0.1).to(dtype)
+    for one in (torch.tensor(0.3, dtype=dtype), torch.tensor([0.3], dtype=dtype)):
+        torch._dynamo.reset()
+        compiled = torch.compile(quotients, backend="zefuse")
+        for actual, expected in zip(compiled(x, y, one), quotients(x, y, one), strict=True):
+            assert torch.equal(actual.nan_to_num(0.5), expected.nan_to_num(0.5))
