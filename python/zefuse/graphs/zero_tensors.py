@@ -6,6 +6,8 @@ a negative factor, and NaN beside an infinite one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import GraphModule, Node
 
@@ -48,6 +50,6 @@ def _stays_zero(node: Node, zeros: set[Node]) -> bool:
     return False
 
 
-def _kwargs(node: Node) -> dict[str, object]:
+def _kwargs(node: Node) -> dict[str, Any]:
     value = node.meta["val"]
     return {"dtype": value.dtype, "device": value.device, "pin_memory": False}
