@@ -313,3 +313,17 @@ def test_what_is_filled_as_another_tensor_lies_as_it() -> None:
     function = lambda a: torch.full_like(a, 3).abs()  # noqa: E731
     transposed = number(2, 4, 3).mT
     assert torch.compile(function, backend="zefuse")(transposed).stride() == function(transposed).stride()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_quotients_of_infinities_and_zeros(dynamic: bool) -> None:
+    inf = float("inf")
+    numbers = [complex(a, b) for a in (0.0, -0.0, 1.0, inf, -2.0) for b in (0.0, 1.0, -inf, -0.0)]
+    one, other = (torch.tensor(numbers, dtype=torch.complex64).view(shape) for shape in ((-1, 1), (1, -1)))
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [x / y, x / y.real, x.imag / y, x.real[:, 0] / y[0], x / 2.0]
+
+    actual = torch.compile(function, backend="zefuse", dynamic=dynamic, fullgraph=True)(one, other)
+    for mine, theirs in zip(actual, function(one, other), strict=True):
+        torch.testing.assert_close(torch.view_as_real(mine), torch.view_as_real(theirs), equal_nan=True)

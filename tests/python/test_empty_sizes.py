@@ -73,6 +73,31 @@ compiled = torch.compile(function, backend="zefuse")
 for given in (x[:0], x.as_strided((0, 4, 4), (16, 4, 1), 16)):
     torch.testing.assert_close(compiled(given), function(given))
 """,
+    # What is the same for all elements is computed before the loop: a check of it failed where there are none.
+    "checks of what is the same everywhere": """
+def quotients(x, y):
+    return torch.cumsum(y // torch.zeros(x.shape[0], dtype=torch.int64), 0)
+def elements(x, y):
+    return torch.cumsum(y[torch.full((x.shape[0],), 9)], 0), y[torch.full((3, x.shape[0]), 9)] + x
+for device in ("cpu", "gpu:0"):
+    for dynamic in (False, True):
+        for function, of in ((quotients, (0,)), (quotients, (0, 2)), (elements, (4, 0)), (elements, (0,))):
+            torch._dynamo.reset()
+            compiled = torch.compile(function, backend="zefuse", dynamic=dynamic, options={"device": device})
+            for rows in of:
+                x, y = torch.zeros(rows), torch.arange(rows if function is quotients else 1)
+                try:
+                    expected = function(x, y)
+                except (RuntimeError, IndexError) as error:
+                    try:
+                        compiled(x, y)
+                    except Exception as ours:
+                        assert type(error).__name__[:5] == "Index" or "ZeroDivision" in str(ours), ours
+                    else:
+                        raise AssertionError("it computed")
+                else:
+                    torch.testing.assert_close(compiled(x, y), expected)
+""",
     # An expanded dimension holds one element for all, or none: what is written there was read from nowhere.
     "written repeats of nothing": """
 def function(x):

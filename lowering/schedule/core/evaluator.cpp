@@ -337,6 +337,15 @@ Value Evaluator::allPositive(Location loc, ArrayRef<AffineExpr> sizes) {
   return all;
 }
 
+// A check that fails is an error, so it moves out of no loop that may have no steps.
+unsigned Evaluator::checkedFrom(unsigned depth) const {
+  for (unsigned scope = depth + 1; scope < scopes_.size(); ++scope)
+    for (unsigned dim : scopes_[scope].dims)
+      if (constantOf(space_.size(dim)).value_or(0) == 0)
+        depth = scope;
+  return depth;
+}
+
 Evaluator::Placed Evaluator::emitCheckedIndex(Operation* op, AffineMap at) {
   auto check = cast<CheckedIndexOp>(op);
   Location loc = op->getLoc();
@@ -348,7 +357,7 @@ Evaluator::Placed Evaluator::emitCheckedIndex(Operation* op, AffineMap at) {
   if (failed())
     return {};
   unsigned lanes = std::max(lanesOf(operands[0].value), lanesOf(operands[1].value));
-  unsigned depth = std::max({operands[0].depth, operands[1].depth, barrier()});
+  const unsigned depth = checkedFrom(std::max({operands[0].depth, operands[1].depth, barrier()}));
   Value value = splatAt(operands[0], lanes), bound = splatAt(operands[1], lanes);
   insertAt(depth);
   value = arith::IndexCastOp::create(builder_, loc, withLanes(builder_.getIndexType(), lanes), value);

@@ -173,6 +173,7 @@ private:
   mlir::Value branch(mlir::Location loc, mlir::Value condition, mlir::Type type, llvm::function_ref<mlir::Value()> then,
                      llvm::function_ref<mlir::Value()> otherwise);
   mlir::Value allPositive(mlir::Location loc, llvm::ArrayRef<mlir::AffineExpr> sizes);  // one i1, here
+  unsigned checkedFrom(unsigned depth) const;
   Placed emitCheckedIndex(mlir::Operation* op, mlir::AffineMap at);
   Placed emitExtract(mlir::tensor::ExtractOp op, mlir::AffineMap node_at);
   Placed emitKept(Kept& kept);

@@ -198,7 +198,7 @@ def _product(target: Any) -> Callable[..., Complex]:
 
 
 def _quotient(writer: Writer, node: Node, one: Any, other: Any) -> Complex:
-    """Both divided by the larger part of the divisor first, as eager does."""
+    """c10::complex's: both are divided by the larger part of the divisor first (R. L. Smith, Algorithm 116, CACM 5, 1962)."""
     real = real_of(node)
     (a, b), (c, d) = (_parts_of(writer, each, real) for each in (one, other))
     call = writer.call
@@ -206,17 +206,34 @@ def _quotient(writer: Writer, node: Node, one: Any, other: Any) -> Complex:
     if not isinstance(c, Node):
         if d != 0.0 or c == 0.0:
             raise NoRule
-        made = call(_aten.div.Tensor, a, c), call(_aten.div.Tensor, b, c)
+        # A part that is infinite makes the other NaN, as eager's product with the number's imaginary part does.
+        b = b if isinstance(b, Node) else call(_aten.zeros_like.default, a)
+        parts = (
+            call(_aten.add.Tensor, a, multiply(b, d / c)),
+            call(_aten.sub.Tensor, b, multiply(a, d / c)),
+        )
+        made = multiply(parts[0], 1 / c), multiply(parts[1], 1 / c)
         return writer.of_halves(node, lambda: made)
     if not isinstance(a, Node):
         raise NoRule
     b, d = (each if isinstance(each, Node) else call(_aten.zeros_like.default, like) for each, like in ((b, a), (d, c)))
-    scale = call(_aten.maximum.default, call(_aten.abs.default, c), call(_aten.abs.default, d))
-    a, b, c, d = (call(_aten.div.Tensor, part, scale) for part in (a, b, c, d))
-    size = call(_aten.add.Tensor, multiply(c, c), multiply(d, d))
-    real_part = call(_aten.add.Tensor, multiply(a, c), multiply(b, d))
-    other_part = call(_aten.sub.Tensor, multiply(b, c), multiply(a, d))
-    divided = call(_aten.div.Tensor, real_part, size), call(_aten.div.Tensor, other_part, size)
+    sizes = [call(_aten.abs.default, part) for part in (c, d)]
+    by_real = call(_aten.ge.Tensor, *sizes)
+
+    def ordered(of_real: Node, other: Node) -> tuple[Node, Node]:
+        return call(_aten.where.self, by_real, of_real, other), call(_aten.where.self, by_real, other, of_real)
+
+    (large, small), (first, second) = ordered(c, d), ordered(a, b)
+    ratio = call(_aten.div.Tensor, small, large)
+    scale = call(_aten.reciprocal.default, call(_aten.add.Tensor, large, multiply(small, ratio)))
+    real_part = multiply(call(_aten.add.Tensor, first, multiply(second, ratio)), scale)
+    other_part = multiply(call(_aten.sub.Tensor, second, multiply(first, ratio)), scale)
+    other_part = call(_aten.where.self, by_real, other_part, call(_aten.neg.default, other_part))
+    none = call(_aten.logical_and.default, *(call(_aten.eq.Scalar, size, 0) for size in sizes))
+    divided = tuple(
+        call(_aten.where.self, none, call(_aten.div.Tensor, part, size), made)
+        for part, size, made in zip((a, b), sizes, (real_part, other_part), strict=True)
+    )
     return writer.of_halves(node, lambda: divided)
 
 
