@@ -230,10 +230,11 @@ def _quotient(writer: Writer, node: Node, one: Any, other: Any) -> Complex:
     other_part = multiply(call(_aten.sub.Tensor, second, multiply(first, ratio)), scale)
     other_part = call(_aten.where.self, by_real, other_part, call(_aten.neg.default, other_part))
     none = call(_aten.logical_and.default, *(call(_aten.eq.Scalar, size, 0) for size in sizes))
-    divided = tuple(
-        call(_aten.where.self, none, call(_aten.div.Tensor, part, size), made)
-        for part, size, made in zip((a, b), sizes, (real_part, other_part), strict=True)
-    )
+
+    def quotient(part: Node, size: Node, made: Node) -> Node:
+        return call(_aten.where.self, none, call(_aten.div.Tensor, part, size), made)
+
+    divided = quotient(a, sizes[0], real_part), quotient(b, sizes[1], other_part)
     return writer.of_halves(node, lambda: divided)
 
 
