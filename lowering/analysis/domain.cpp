@@ -77,6 +77,18 @@ Refusal whyNotElementwise(IndexSpace& space, ArrayRef<Node> roots, const KernelG
   return refusal;
 }
 
+/// A bicubic resize reads sixteen elements: of a resized image that is not stored, each is sixteen again, and the code
+/// of one kernel takes LLVM minutes.
+static bool computesTooOften(const llvm::DenseSet<std::pair<Value, AffineMap>>& nodes) {
+  constexpr size_t many = 2048, often = 4;  // nodes; of each value
+  if (nodes.size() <= many)
+    return false;
+  llvm::DenseSet<Value> values;
+  for (const auto& node : nodes)
+    values.insert(node.first);
+  return nodes.size() > often * values.size();
+}
+
 bool hasRoom(const IndexSpace& space, Operation* op, Refusal& refusal) {
   if (space.tooManyDims())
     refusal = {op, "it needs more than " + std::to_string(IndexSpace::max_dims) + " loops, which no kernel has"};
@@ -242,6 +254,10 @@ private:
       }
       return fine;
     });
+    if (fine && computesTooOften(seen)) {
+      refuse(root.value.getDefiningOp(), "it would compute the same steps at too many places");
+      fine = false;
+    }
     if (!fine)
       return std::nullopt;
     if (&seen == &without_reductions_ && (!reductions.empty() || domain.product))

@@ -555,3 +555,19 @@ def test_more_tensors_are_joined_than_a_kernel_takes() -> None:
     x = torch.randn(510, 2)
     # Views of one tensor are one that a kernel takes.
     assert_compiled(lambda x: torch.stack(x.unbind(0)[::-1]), (x,), kernels=1)
+
+
+def test_a_resized_image_that_is_resized_again_is_stored() -> None:
+    """Of each element sixteen are read, and each of those is of sixteen: one kernel took LLVM 40 s."""
+    graphs: list[Any] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        smaller = F.interpolate(x, size=(5, 3), mode="bicubic")
+        return F.interpolate(smaller, size=(5, 3), mode="bicubic")
+
+    x = torch.randn(6, 5, 5, 2)
+    with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
+        actual = torch.compile(function, backend="zefuse", dynamic=False)(x)
+    torch.testing.assert_close(actual, function(x))
+    (graph,) = graphs
+    assert any("too many places" in entry["reason"] for entry in graph.report()["not_joined"])
