@@ -188,7 +188,7 @@ Recurrence::Scratch Recurrence::scratch() const {
   const int64_t units = steps_ * batch_ * hidden_;  // of all steps
   scratch.activations = scratch.output + (widensLayer() && isLayer() ? units : 0);
   // Of the derivative the gradients of output and gates are widened as well.
-  const bool has_activations = desc_.gradient || !desc_.results[2].sizes.empty();
+  const bool has_activations = desc_.gradient || (isLayer() && !desc_.results[2].sizes.empty());
   scratch.gradient = scratch.activations + (widensLayer() && has_activations ? 4 * units : 0);
   scratch.sums = lines(scratch.gradient + (widensLayer() && desc_.gradient ? 5 * units : 0));
   scratch.end = scratch.sums;
