@@ -346,9 +346,7 @@ private:
         return channelsLastLayout(shapeOf(type));
       SmallVector<AffineExpr> sizes(shapeOf(type)),
           strides = channelsLastStrides(ArrayRef(sizes).drop_front(), context_);
-      AffineExpr slice = getAffineConstantExpr(1, context_);
-      for (AffineExpr size : ArrayRef(sizes).drop_front())
-        slice = slice * size;
+      const AffineExpr slice = numElements(ArrayRef(sizes).drop_front(), context_);
       strides.insert(strides.begin(), simplifyAffine(slice, 0, num_symbols_));
       return stridedLayout(strides, nullptr, num_symbols_, context_);
     }

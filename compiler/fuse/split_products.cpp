@@ -20,13 +20,6 @@ namespace zefuse {
 
 namespace {
 
-AffineExpr productOf(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
-  AffineExpr total = getAffineConstantExpr(1, context);
-  for (AffineExpr size : sizes)
-    total = total * size;
-  return total;
-}
-
 bool onEngine(Value a, Value b, const TargetDescription& gpu) {
   return matrixOperation(elementOf(a), elementOf(b), gpu) != nullptr;
 }
@@ -57,7 +50,7 @@ int64_t slicesOf(MatmulOp op, const TargetDescription& gpu) {
   auto depth = constantOf(shapeOf(typeOf(op.getA())).back());
   if (!depth)
     return 1;
-  AffineExpr batches = productOf(ArrayRef(sizes).drop_back(2), op.getContext());
+  AffineExpr batches = numElements(ArrayRef(sizes).drop_back(2), op.getContext());
   const bool wide = splitOnEngine(op.getA(), op.getB(), gpu);
   return chooseSplits(constantOf(sizes[sizes.size() - 2]), constantOf(sizes.back()), constantOf(batches), *depth, 4,
                       gpu, wide || onEngine(op.getA(), op.getB(), gpu), wide);
@@ -94,7 +87,7 @@ int64_t slicesOf(ConvolutionOp op, const TargetDescription& gpu) {
   RankedTensorType result = typeOf(op.getResult()), weight = typeOf(op.getWeight());
   // The tensor whose pixels are walked, and the one whose spatial sizes are the kernel's.
   SmallVector<AffineExpr> outer = shapeOf(of_weights ? weight : result), taps = shapeOf(of_weights ? result : weight);
-  auto spatial = [&](ArrayRef<AffineExpr> sizes) { return productOf(sizes.drop_front(2), op.getContext()); };
+  auto spatial = [&](ArrayRef<AffineExpr> sizes) { return numElements(sizes.drop_front(2), op.getContext()); };
   AffineExpr pixels = outer[0] * spatial(outer);
   AffineExpr patches = shapeOf(typeOf(op.getInput()))[1].floorDiv(groups) * spatial(taps);
   auto depth = constantOf(of_weights ? pixels : patches);

@@ -162,9 +162,8 @@ Values emitIndex(Op& op) {
   RankedTensorType result = op.resultType();
   auto result_sizes = shapeOf(result), sizes = shapeOf(typeOf(self));
   SmallVector<Operand> operands;
-  AffineExpr together = op.build.constant(1);  // so many elements have the indices, as they broadcast
-  for (AffineExpr size : llvm::ArrayRef(result_sizes).slice(start, broadcast_rank))
-    together = together * size;
+  const AffineExpr together =  // so many elements have the indices, as they broadcast
+      numElements(llvm::ArrayRef(result_sizes).slice(start, broadcast_rank), op.build.b.getContext());
   for (int64_t position = first; position <= last; ++position)
     if (indices[position])
       requirePlaces(op, together, sizes[position], "index_error", outOfBounds(position, sizes[position]));

@@ -116,9 +116,7 @@ Values emitIndexPut(Op& op) {
     if (!indices[position])
       sizes.push_back(self_sizes[position]);
   sizes.insert(sizes.begin() + start, broadcast.begin(), broadcast.end());
-  AffineExpr together = build.constant(1);
-  for (AffineExpr size : broadcast)
-    together = together * size;
+  const AffineExpr together = numElements(broadcast, build.b.getContext());
 
   Exprs coordinates;
   SmallVector<Value> safe;

@@ -217,9 +217,7 @@ Values emitDiagonal(Op& op) {
 
 // Eager raises for a view that leaves the storage, unless it has no elements. `last`: the place of its last one.
 void requireStorage(Op& op, const Op::Memory& memory, const Exprs& sizes, const Exprs& strides, AffineExpr last) {
-  AffineExpr count = op.build.constant(1);
-  for (AffineExpr size : sizes)
-    count = count * size;
+  const AffineExpr count = numElements(sizes, op.build.b.getContext());
   const int64_t bytes = std::max(1u, op.element().getIntOrFloatBitWidth() / 8);
   Exprs numbers(sizes);
   numbers.append(strides);

@@ -228,9 +228,11 @@ RankedTensorType withElement(RankedTensorType type, Type element) {
   return RankedTensorType::get(type.getShape(), element, type.getEncoding());
 }
 
-AffineExpr numElements(RankedTensorType type) {
-  AffineExpr product = getAffineConstantExpr(1, type.getContext());
-  for (AffineExpr size : shapeOf(type))
+AffineExpr numElements(RankedTensorType type) { return numElements(shapeOf(type), type.getContext()); }
+
+AffineExpr numElements(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
+  AffineExpr product = getAffineConstantExpr(1, context);
+  for (AffineExpr size : sizes)
     product = product * size;
   return product;
 }

@@ -24,6 +24,7 @@ bool sameShape(mlir::RankedTensorType a, mlir::RankedTensorType b);
 mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type element);
 
 mlir::AffineExpr numElements(mlir::RankedTensorType type);
+mlir::AffineExpr numElements(llvm::ArrayRef<mlir::AffineExpr> sizes, mlir::MLIRContext* context);
 
 // Equal as polynomials, of which AffineExprs have no one form (lowering/dialect/polynomial.h).
 bool sameValue(mlir::AffineExpr a, mlir::AffineExpr b);

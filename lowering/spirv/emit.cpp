@@ -32,6 +32,19 @@ using namespace mlir;
 
 namespace zefuse {
 
+// Infinity as an integer is some number to SPIR-V, and poison to LLVM, which makes all that is computed of it poison:
+// NaN less such a number would be no NaN.
+static void freezeIntegersOfFloats(ModuleOp module) {
+  module.walk([](Operation* conversion) {
+    if (!isa<LLVM::FPToSIOp, LLVM::FPToUIOp>(conversion))
+      return;
+    OpBuilder builder(conversion->getContext());
+    builder.setInsertionPointAfter(conversion);
+    auto frozen = LLVM::FreezeOp::create(builder, conversion->getLoc(), conversion->getResult(0));
+    conversion->getResult(0).replaceAllUsesExcept(frozen, frozen);
+  });
+}
+
 LogicalResult convertToLLVMDialect(ModuleOp module, unsigned index_bits) {
   MLIRContext* context = module.getContext();
   context->loadDialect<cf::ControlFlowDialect, LLVM::LLVMDialect>();
@@ -77,16 +90,7 @@ LogicalResult convertToLLVMDialect(ModuleOp module, unsigned index_bits) {
     }
   }
   module.walk([](LLVM::CallOp call) { call.setCConv(LLVM::CConv::SPIR_FUNC); });
-  // Infinity as an integer is some number to SPIR-V, and poison to LLVM, which makes all that is computed of it poison:
-  // NaN less such a number would be no NaN.
-  module.walk([](Operation* conversion) {
-    if (!isa<LLVM::FPToSIOp, LLVM::FPToUIOp>(conversion))
-      return;
-    OpBuilder builder(conversion->getContext());
-    builder.setInsertionPointAfter(conversion);
-    auto frozen = LLVM::FreezeOp::create(builder, conversion->getLoc(), conversion->getResult(0));
-    conversion->getResult(0).replaceAllUsesExcept(frozen, frozen);
-  });
+  freezeIntegersOfFloats(module);
   return success();
 }
 

@@ -1,4 +1,4 @@
-// A number of bf16 from one of f32, on any processor: the compiler's own conversion would call a library that is not
+// Numbers of bf16 from and to f32, on any processor: the compiler's own conversion would call a library that is not
 // everywhere.
 #pragma once
 
@@ -14,6 +14,8 @@ inline uint16_t bitsOfBf16(float value) {
     return uint16_t((bits >> 16) | 0x40);  // rounding could carry a NaN's payload into infinity
   return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
+
+inline float floatOfBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
 
 inline __bf16 toBf16(float value) { return std::bit_cast<__bf16>(bitsOfBf16(value)); }
 

@@ -18,7 +18,7 @@ namespace zefuse::onednn {
 namespace {
 
 float load(float value) { return value; }
-float load(uint16_t value) { return std::bit_cast<float>(uint32_t(value) << 16); }
+float load(uint16_t value) { return floatOfBf16(value); }
 
 struct Half {
   uint16_t bits;

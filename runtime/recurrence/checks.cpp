@@ -117,13 +117,12 @@ plan::DType dtypeOfLayersResult(const RecurrenceDesc& desc, size_t i) {
 }
 
 Status checkDtypesOfLayer(const RecurrenceDesc& desc) {
-  auto refused = [&](const TensorDesc& tensor, plan::DType wanted) { return tensor.dtype != wanted; };
   for (size_t i = 0; i < desc.operands.size(); ++i)
-    if (refused(desc.operands[i], dtypeOfLayersOperand(desc, i)))
+    if (desc.operands[i].dtype != dtypeOfLayersOperand(desc, i))
       return refuse(Code::unsupported, desc,
                     "has operand " + std::to_string(i) + " of a dtype that does not fit its weights");
   for (size_t i = 0; i < desc.results.size(); ++i)
-    if (!desc.results[i].sizes.empty() && refused(desc.results[i], dtypeOfLayersResult(desc, i)))
+    if (!desc.results[i].sizes.empty() && desc.results[i].dtype != dtypeOfLayersResult(desc, i))
       return refuse(Code::unsupported, desc,
                     "has result " + std::to_string(i) + " of a dtype that does not fit its weights");
   return {};

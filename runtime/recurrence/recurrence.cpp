@@ -62,6 +62,26 @@ int64_t placesBytes(const RecurrenceDesc& desc, int64_t steps) {
 // Whether rows so far apart share so few lines of the nearest cache that a product reads them from the next one: of 512
 // units it takes 0.96 of the time with copies, of 128 and 256 the same.
 bool sharesLines(int64_t row) { return row > 0 && row % 512 == 0; }
+// row(t, b) for all steps and rows of the batch, by the team's threads.
+template <typename Row> void overRows(int64_t steps, int64_t batch, Row&& row) {
+  onednn::overTeam(steps * batch, 256, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at)
+      row(at / batch, at % batch);
+  });
+}
+
+// Of 16 bits as f32, for all steps and rows of the batch, to `to`.
+template <typename Widened>
+Tensor widen(const Tensor& tensor, int64_t steps, int64_t batch, int64_t units, float* to, Widened&& widened) {
+  const Tensor wide{to, batch * units, units};
+  const auto* data = reinterpret_cast<const uint16_t*>(tensor.data);
+  overRows(steps, batch, [&](int64_t t, int64_t b) {
+    const uint16_t* from = data + t * tensor.step + b * tensor.row;
+    std::transform(from, from + units, wide.at(t, b), widened);
+  });
+  return wide;
+}
+
 // Numbers from a row to the next of copies: an odd number of lines of a cache, so that rows do not share them.
 int64_t spreadRow(int64_t units) { return ((units + 15) / 16 | 1) * 16; }
 
@@ -360,26 +380,20 @@ void Recurrence::prepareInput(Sequence& s, const Arguments& arguments, float* me
   }
   if (!copiesInput())
     return;
-  float* wide = memory + parts.input;
-  auto* padded = reinterpret_cast<uint16_t*>(wide);
-  onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      const uint16_t* from = data + at / batch_ * input.step + at % batch_ * input.row;
-      if (level_.tiled)
-        std::fill_n(std::copy_n(from, inputs_, padded + at * tiles.input_depth), tiles.input_depth - inputs_,
-                    uint16_t(0));
-      else
-        std::transform(from, from + inputs_, wide + at * inputs_,
-                       [](uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); });
-    }
-  });
-  if (level_.tiled) {
-    tiles.input = reinterpret_cast<const __bf16*>(padded);
-    tiles.input_row = tiles.input_depth;
-    tiles.input_step = batch_ * tiles.input_depth;
-  } else {
-    s.input = {wide, batch_ * inputs_, inputs_};
+  float* copy = memory + parts.input;
+  if (!level_.tiled) {
+    s.input = widen(input, steps_, batch_, inputs_, copy, onednn::floatOfBf16);
+    return;
   }
+  auto* padded = reinterpret_cast<uint16_t*>(copy);
+  overRows(steps_, batch_, [&](int64_t t, int64_t b) {
+    const uint16_t* from = data + t * input.step + b * input.row;
+    uint16_t* to = padded + (t * batch_ + b) * tiles.input_depth;
+    std::fill_n(std::copy_n(from, inputs_, to), tiles.input_depth - inputs_, uint16_t(0));
+  });
+  tiles.input = reinterpret_cast<const __bf16*>(padded);
+  tiles.input_row = tiles.input_depth;
+  tiles.input_step = batch_ * tiles.input_depth;
 }
 
 // What a layer of bf16 keeps for its derivative.
@@ -413,20 +427,8 @@ void Recurrence::prepareGradient(Sequence& s, float* memory) const {
     s.multiplies_gates = s.tiles.depth == 4 * hidden_;  // else zeros are wanted behind them
     return;
   }
-  auto widen = [&](Tensor& tensor, float* to, int64_t units, auto&& widened) {
-    const Tensor wide{to, batch_ * units, units};
-    const auto* data = reinterpret_cast<const uint16_t*>(tensor.data);
-    onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) {
-        const uint16_t* from = data + at / batch_ * tensor.step + at % batch_ * tensor.row;
-        std::transform(from, from + units, wide.at(0, at), widened);
-      }
-    });
-    tensor = wide;
-  };
-  widen(gradient, memory + parts.gradient, hidden_,
-        [](uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); });
-  widen(activations, memory + parts.activations, 4 * hidden_, onednn::floatOfF16);
+  gradient = widen(gradient, steps_, batch_, hidden_, memory + parts.gradient, onednn::floatOfBf16);
+  activations = widen(activations, steps_, batch_, 4 * hidden_, memory + parts.activations, onednn::floatOfF16);
   gates = {memory + parts.gradient + steps_ * batch_ * hidden_, batch_ * 4 * hidden_, 4 * hidden_};
 }
 
@@ -437,12 +439,9 @@ void Recurrence::roundResults(const Sequence& s, const Arguments& arguments) con
     if (!result.data)
       return;
     auto* to = reinterpret_cast<uint16_t*>(result.data);
-    onednn::overTeam(steps_ * batch_, 256, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) {
-        const int64_t t = at / batch_, b = at % batch_;
-        const float* from = s.results[number].at(t, b);
-        std::transform(from, from + units, to + t * result.step + b * result.row, rounded);
-      }
+    overRows(steps_, batch_, [&](int64_t t, int64_t b) {
+      const float* from = s.results[number].at(t, b);
+      std::transform(from, from + units, to + t * result.step + b * result.row, rounded);
     });
   };
   round(0, desc_.gradient ? 4 * hidden_ : hidden_, onednn::bitsOfBf16);

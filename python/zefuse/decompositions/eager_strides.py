@@ -86,9 +86,8 @@ def index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) ->
     if self.is_contiguous():
         if not self.is_complex() or isinstance(value, torch.Tensor):
             return NotImplemented
-        return aten.index_fill(
-            self, dim, index, torch.full([], value, dtype=self.dtype, device=self.device)
-        )  # for pairs
+        number = torch.full([], value, dtype=self.dtype, device=self.device)  # of which complex_rules.py has both parts
+        return aten.index_fill(self, dim, index, number)
     if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
         return aten.index_fill(self.clone(), dim, index, value)
     order = sorted(range(self.dim()), key=lambda each: (self.stride(each), bool(self.shape[each] != 1)), reverse=True)

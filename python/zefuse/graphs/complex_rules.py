@@ -203,20 +203,20 @@ def _quotient(writer: Writer, node: Node, one: Any, other: Any) -> Complex:
     (a, b), (c, d) = (_parts_of(writer, each, real) for each in (one, other))
     call = writer.call
     multiply: Callable[[Any, Any], Any] = lambda x, y: _binary(writer, _aten.mul.Tensor, x, y)  # noqa: E731
+    if not isinstance(a, Node):
+        raise NoRule
+    b = b if isinstance(b, Node) else call(_aten.zeros_like.default, a)
     if not isinstance(c, Node):
         if d != 0.0 or c == 0.0:
             raise NoRule
         # A part that is infinite makes the other NaN, as eager's product with the number's imaginary part does.
-        b = b if isinstance(b, Node) else call(_aten.zeros_like.default, a)
-        parts = (
+        real_part, other_part = (
             call(_aten.add.Tensor, a, multiply(b, d / c)),
             call(_aten.sub.Tensor, b, multiply(a, d / c)),
         )
-        made = multiply(parts[0], 1 / c), multiply(parts[1], 1 / c)
+        made = multiply(real_part, 1 / c), multiply(other_part, 1 / c)
         return writer.of_halves(node, lambda: made)
-    if not isinstance(a, Node):
-        raise NoRule
-    b, d = (each if isinstance(each, Node) else call(_aten.zeros_like.default, like) for each, like in ((b, a), (d, c)))
+    d = d if isinstance(d, Node) else call(_aten.zeros_like.default, c)
     sizes = [call(_aten.abs.default, part) for part in (c, d)]
     by_real = call(_aten.ge.Tensor, *sizes)
 

@@ -6,8 +6,6 @@ a negative factor, and NaN beside an infinite one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.fx import GraphModule, Node
 
@@ -18,17 +16,14 @@ _QUOTIENTS = {_aten.div.Tensor, _aten.div.Scalar}
 
 def fill(gm: GraphModule) -> None:
     """In place: each becomes plain zeros. For graphs whose nodes have ``meta["val"]``."""
-    zeros = {node for node in gm.graph.nodes if node.target is _aten._efficientzerotensor.default}
-    if not zeros:
+    made = gm.graph.find_nodes(op="call_function", target=_aten._efficientzerotensor.default)
+    if not made:
         return
-    for node in list(zeros):
-        with gm.graph.inserting_before(node):
-            full = gm.graph.call_function(_aten.full.default, (node.args[0], 0), _kwargs(node))
-        full.meta = dict(node.meta)
-        node.replace_all_uses_with(full)
-        gm.graph.erase_node(node)
-        zeros.remove(node)
-        zeros.add(full)
+    for node in made:
+        value = node.meta["val"]
+        node.target, node.args = _aten.full.default, (node.args[0], 0)
+        node.kwargs = {"dtype": value.dtype, "device": value.device, "pin_memory": False}
+    zeros = set(made)
     for node in list(gm.graph.nodes):
         if not _stays_zero(node, zeros):
             continue
@@ -48,8 +43,3 @@ def _stays_zero(node: Node, zeros: set[Node]) -> bool:
     if node.target in _QUOTIENTS or (isinstance(node.target, torch._ops.OpOverload) and node.target.is_view):
         return node.args[0] in zeros
     return False
-
-
-def _kwargs(node: Node) -> dict[str, Any]:
-    value = node.meta["val"]
-    return {"dtype": value.dtype, "device": value.device, "pin_memory": False}
