@@ -4,6 +4,7 @@
 
 #include "compiler/builder/tensor_builder.h"
 #include "compiler/fuse/graph.h"
+#include "lowering/analysis/dataflow.h"
 #include "lowering/analysis/index_space.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
