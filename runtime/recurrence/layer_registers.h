@@ -1,9 +1,9 @@
 // The loops over the steps of an LSTM of f32 whose input is multiplied with it. A block of units of up to 24 rows goes
 // through the products with the input and with the state by pieces of the weights that the nearest cache holds, the
-// sums of some rows at a time in registers; the formula then reads them from that cache. It is simpler than that of
-// steps.h, since there are no gates, no packed sequences and no projection.
+// sums of some rows at a time in registers; the formula then reads them from that cache.
 #pragma once
 
+#include "runtime/recurrence/layer_cells.h"
 #include "runtime/recurrence/steps.h"
 
 namespace zefuse::recurrence {
@@ -56,53 +56,6 @@ template <int lanes, int rows>
     }
 }
 
-// The formula of some rows from b on, from their sums; `n`: how many steps there were before.
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void layerCells(const Sequence& s, int64_t n, int64_t b, int64_t unit,
-                                              const float* product) {
-  const int64_t count = s.hidden - unit, H = s.hidden, t = s.step(n);
-  const Tensor &activations = s.results[2], &cells = s.results[3], &last_cell = s.results[1];
-  LstmGates<lanes> gates[rows];
-  Vector<lanes> cell[rows], hidden[rows];
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r, product += 4 * lanes) {
-    load<lanes>(gates[r].i, product, lanes);
-    load<lanes>(gates[r].f, product + lanes, lanes);
-    load<lanes>(gates[r].g, product + 2 * lanes, lanes);
-    load<lanes>(gates[r].o, product + 3 * lanes, lanes);
-    const float* old = n == 0       ? s.operands[4].at(0, b + r)
-                       : cells.data ? cells.at(s.step(n - 1), b + r)
-                                    : s.cell_carry.at(0, b + r);
-    load<lanes>(cell[r], old + unit, count);
-  }
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r) {
-    if (!activations.data) {
-      lstmFormula<lanes, false>(gates[r], cell[r], hidden[r]);
-      continue;
-    }
-    lstmFormula<lanes, true>(gates[r], cell[r], hidden[r]);
-    float* row = activations.at(t, b + r) + unit;
-    store<lanes>(row, gates[r].i, count);
-    store<lanes>(row + H, gates[r].f, count);
-    store<lanes>(row + 2 * H, gates[r].g, count);
-    store<lanes>(row + 3 * H, gates[r].o, count);
-  }
-#pragma clang loop unroll(full)
-  for (int r = 0; r < rows; ++r) {
-    store<lanes>((cells.data ? cells.at(t, b + r) : s.cell_carry.at(0, b + r)) + unit, cell[r], count);
-    store<lanes>(s.results[0].at(t, b + r) + unit, hidden[r], count);
-    if (s.near_hidden.data)
-      store<lanes>(s.near_hidden.at(n & 1, b + r) + unit, hidden[r], count);
-    if (n + 1 < s.steps)
-      continue;
-    if (last_cell.data)
-      store<lanes>(last_cell.at(0, b + r) + unit, cell[r], count);
-    if (s.last_hidden.data)
-      store<lanes>(s.last_hidden.at(0, b + r) + unit, hidden[r], count);
-  }
-}
-
 // Several threads that have the same rows would each copy them.
 [[gnu::always_inline]] inline bool copiesInput(const Sequence& s, const Share& share) {
   return s.near_input.data && !share.meeting;
@@ -139,9 +92,9 @@ template <int lanes, int rows>
     multiplyLayer<lanes, rows>(factors, end - begin, bias, product, ahead);
     int64_t b = begin;
     for (; b + 2 <= end; b += 2)
-      layerCells<lanes, 2>(s, n, b, unit, product + (b - begin) * width);
+      layerCells<lanes, 2, false>(s, n, b, unit, product + (b - begin) * width);
     if (b < end)
-      layerCells<lanes, 1>(s, n, b, unit, product + (b - begin) * width);
+      layerCells<lanes, 1, false>(s, n, b, unit, product + (b - begin) * width);
   }
 }
 

@@ -18,6 +18,7 @@ void runAvx2(const Sequence& sequence, const Share& share);
 void runSse2(const Sequence& sequence, const Share& share);
 void runPairs(const Sequence& sequence, const Share& share);
 void runTiles(const Sequence& sequence, const Share& share);
+void runSplits(const Sequence& sequence, const Share& share);
 
 // What the first three call where there is a projection.
 void runProjectedAvx512(const Sequence& sequence, const Share& share);

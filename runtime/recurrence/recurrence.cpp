@@ -51,6 +51,8 @@ int64_t outputsOf(const RecurrenceDesc& desc) {
 const Level& levelOf(const RecurrenceDesc& desc) {
   const bool narrow = weightOf(desc).dtype == plan::DType::bf16 &&
                       (!desc.projected || desc.operands[placeOfProjection(desc)].dtype == plan::DType::bf16);
+  if (desc.cell == RecurrentCell::lstm_layer && !desc.gradient && !narrow)
+    return layerLevel(desc.operands[0].sizes[1]);
   return level(narrow && !(desc.gradient && desc.projected));
 }
 
@@ -115,7 +117,8 @@ Recurrence::Recurrence(RecurrenceDesc desc)
       batch_(desc_.packed ? stateOf(desc_).sizes[0] : desc_.operands[0].sizes[1]), hidden_(hiddenOf(desc_)),
       outputs_(outputsOf(desc_)), inputs_(isLayer() ? desc_.operands[0].sizes[2] : 0),
       total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_), level_(levelOf(desc_)),
-      implementation_(std::string(level_.tiled ? "steps in " : "steps in registers: ") + level_.name) {}
+      implementation_(std::string(level_.tiled || level_.splits ? "steps in " : "steps in registers: ") + level_.name) {
+}
 
 bool Recurrence::narrowLayer() const { return ofLayer() && weightOf(desc_).dtype == plan::DType::bf16; }
 
@@ -127,8 +130,12 @@ bool Recurrence::copiesInput() const {
   return isLayer() && narrowLayer() && (!level_.tiled || inputs_ != tiledDepth(inputs_));
 }
 
-// Numbers of the copies of two hidden states and an input.
-int64_t Recurrence::spreadSize() const { return batch_ * (2 * spreadRow(hidden_) + spreadRow(inputs_)); }
+// Floats of the copies of two hidden states and an input, or two inputs as well where both are taken apart into bf16.
+int64_t Recurrence::spreadSize() const {
+  if (level_.splits)
+    return batch_ * (splitRow(tiledDepth(hidden_)) + splitRow(tiledDepth(inputs_)));
+  return batch_ * (2 * spreadRow(hidden_) + spreadRow(inputs_));
+}
 
 // How many rows of the batch have one sum for the bias: few enough sums for a near cache, enough to share them out.
 int64_t Recurrence::rowsOfSum() const {
@@ -145,6 +152,8 @@ size_t Recurrence::packedBytesOf(int64_t depth) const {
   const int64_t gates = arityOf(desc_).gates;
   const Matrix matrix{gates, gates * hidden_, depth};
   const RecurrentCell cell = cellOfSteps();
+  if (level_.splits)
+    return size_t(splitWeight((hidden_ + level_.lanes - 1) / level_.lanes, tiledDepth(depth))) * sizeof(__bf16);
   if (level_.tiled)
     return size_t(packedTiles(cell, desc_.gradient, matrix)) * sizeof(__bf16);
   return size_t(packedSize(cell, desc_.gradient, matrix, level_.lanes)) * sizeof(float);
@@ -157,7 +166,9 @@ void Recurrence::packMatrix(int64_t depth, const void* weight, void* packed) con
   const int64_t gates = arityOf(desc_).gates;
   const Matrix matrix{gates, gates * hidden_, depth};
   const RecurrentCell cell = cellOfSteps();
-  if (level_.tiled)
+  if (level_.splits)
+    packSplits(static_cast<const float*>(weight), hidden_, depth, static_cast<uint16_t*>(packed));
+  else if (level_.tiled)
     packTiles(cell, desc_.gradient, matrix, level_.together, static_cast<const uint16_t*>(weight),
               static_cast<uint16_t*>(packed));
   else if (weightOf(desc_).dtype == plan::DType::bf16)
@@ -181,7 +192,7 @@ Status Recurrence::packB(const void* weight, void* packed) const {
 bool Recurrence::packsLike(const Primitive& other) const {
   const auto* same = dynamic_cast<const Recurrence*>(&other);
   return same && same->desc_.cell == desc_.cell && same->desc_.gradient == desc_.gradient && same->hidden_ == hidden_ &&
-         same->outputs_ == outputs_ && same->inputs_ == inputs_ && same->level_.tiled == level_.tiled &&
+         same->outputs_ == outputs_ && same->inputs_ == inputs_ && &same->level_ == &level_ &&
          weightOf(same->desc_).dtype == weightOf(desc_).dtype;
 }
 
@@ -352,7 +363,9 @@ void Recurrence::prepareInput(Sequence& s, const Arguments& arguments, float* me
   s.operands[0] = {};
   s.inputs = inputs_;
   s.packed_input = reinterpret_cast<const float*>(packed);
-  if (!level_.tiled) {
+  if (level_.splits) {
+    prepareSplits(s, reinterpret_cast<__bf16*>(memory + parts.output - spreadSize()));
+  } else if (!level_.tiled) {
     float* near = memory + parts.output - spreadSize();
     if (sharesLines(narrowLayer() ? hidden_ : output.row))
       s.near_hidden = {near, batch_ * spreadRow(hidden_), spreadRow(hidden_)};
@@ -394,6 +407,17 @@ void Recurrence::prepareInput(Sequence& s, const Arguments& arguments, float* me
   tiles.input = reinterpret_cast<const __bf16*>(padded);
   tiles.input_row = tiles.input_depth;
   tiles.input_step = batch_ * tiles.input_depth;
+}
+
+// `memory`: of spreadSize().
+void Recurrence::prepareSplits(Sequence& s, __bf16* memory) const {
+  auto* of_state = reinterpret_cast<const uint16_t*>(s.packed);
+  auto* of_input = reinterpret_cast<const uint16_t*>(s.packed_input);
+  const int64_t state_depth = tiledDepth(hidden_), input_depth = tiledDepth(inputs_);
+  const int64_t blocks = (hidden_ + level_.lanes - 1) / level_.lanes;
+  const bool plain = of_state[blocks * splitBlock(state_depth)] != 0 || of_input[blocks * splitBlock(input_depth)] != 0;
+  s.splits = {of_input, of_state, input_depth, state_depth, memory + 2 * batch_ * splitRow(state_depth),
+              memory,   batch_,   plain};
 }
 
 // What a layer of bf16 keeps for its derivative.

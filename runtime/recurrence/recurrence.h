@@ -74,6 +74,7 @@ private:
   void prepareStates(Sequence& s, const Arguments& arguments, float* memory) const;
   void prepareTiles(Sequence& s, const Arguments& arguments, float* memory) const;
   void prepareInput(Sequence& s, const Arguments& arguments, float* memory) const;
+  void prepareSplits(Sequence& s, __bf16* memory) const;
   void prepareActivations(Sequence& s, float* memory) const;
   void prepareGradient(Sequence& s, float* memory) const;
   void roundResults(const Sequence& s, const Arguments& arguments) const;

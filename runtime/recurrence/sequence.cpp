@@ -80,7 +80,7 @@ bool sharesOutRows(const Level& level, int64_t threads, int64_t rows, double wei
   constexpr double cached = 1 << 18;
   // So many rows of a thread multiply with a weight for as long as a far cache takes to bring the next.
   constexpr double many_rows = 48;
-  const double bytes = level.tiled ? 0.5 : 1;  // of a weight, beside f32's
+  const double bytes = level.bytes() / sizeof(float);  // of a weight, beside f32's
   const bool many = double(rows) >= many_rows * level.speed * bytes * double(threads);
   return rows >= 2 * threads && (weights * bytes <= cached || many);
 }
@@ -102,6 +102,13 @@ const Level& level(bool narrow) {
     return has(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("x86-64-v3") ? avx2 : baseline;
   }();
   return chosen;
+}
+
+const Level& layerLevel(int64_t rows) {
+  static constexpr Level splits = {"tiles of three bf16", 16, runSplits, false, 2, 0, true};
+  // Fewer leave most of a tile empty, and read half as many bytes of the weight again as in registers.
+  constexpr int64_t fewest_rows = 12;
+  return onednn::tilesAvailable() && rows >= fewest_rows ? splits : level();
 }
 
 int64_t unitsOfBlock(RecurrentCell cell, bool gradient, int64_t lanes) {

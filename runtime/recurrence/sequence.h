@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/recurrence/splits.h"
 
 namespace zefuse::recurrence {
 
@@ -55,6 +56,7 @@ struct Sequence {
   const float* packed = nullptr;      // as pack() of the same processor level leaves it
   const float* projection = nullptr;  // as pack() leaves it, for the cell tanh
   Tiles tiles;                        // instead, at a level of tiles
+  Splits splits;                      // instead, at a level of splits
   std::array<Tensor, 7> operands;
   std::array<Tensor, 5> results;
   Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
@@ -130,6 +132,10 @@ struct Level {
   bool tiled = false;    // takes Tiles
   double speed = 1;      // of its products, beside f32's
   int64_t together = 0;  // with Tiles: of the depth what lies together for one vector, a tile's or a pair
+  bool splits = false;   // takes Splits
+
+  // Bytes of a number of a packed weight.
+  double bytes() const { return splits ? 6 : tiled ? 2 : 4; }
 };
 
 // Whether each thread takes rows of the batch of its own, and reads all weights, of which there are so many numbers:
@@ -138,6 +144,9 @@ bool sharesOutRows(const Level& level, int64_t threads, int64_t rows, double wei
 
 // The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: with a weight of bf16.
 const Level& level(bool narrow = false);
+
+// The level of a layer of f32 with the products of its input, of so many rows.
+const Level& layerLevel(int64_t rows);
 
 // Hidden units of a block, and blocks of a layer.
 int64_t unitsOfBlock(plan::RecurrentCell cell, bool gradient, int64_t lanes);

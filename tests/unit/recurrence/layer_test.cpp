@@ -1,7 +1,9 @@
 // A layer with the products of its input against its steps alone, whose gates are made here in double precision.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 #include <random>
 
 #include "runtime/onednn/bf16.h"
@@ -180,9 +182,67 @@ TEST(RecurrentLayer, IsItsStepsWithTheProductsOfItsInput) {
     }
 }
 
+// Numbers of 24 bits, of which a layer in tiles multiplies three parts of bf16.
+Inputs manyBits(const Case& c) {
+  Inputs in = inputsOf(c);
+  for (Floats* numbers : {&in.x, &in.of_input, &in.of_state, &in.hidden})
+    for (size_t i = 0; i < numbers->size(); ++i)
+      (*numbers)[i] *= 1 + float(i % 4001) * 0x1p-18f;
+  return in;
+}
+
+TEST(RecurrentLayer, MultipliesAllBitsOfF32) {
+  for (const Case& c : {Case{false, 4, 17, 100, 48}, Case{true, 3, 40, 64, 33}}) {
+    const Inputs in = manyBits(c);
+    expectNear(layer(c, in, DType::f32, false).output, steps(c, in).output, 1e-6f);
+  }
+}
+
+// Found and wanted are the same where that is no number, else near.
+void expectNearOrSame(const Floats& found, const Floats& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (std::isnan(wanted[i]))
+      ASSERT_TRUE(std::isnan(found[i])) << "element " << i << " is " << found[i];
+    else
+      ASSERT_NEAR(found[i], wanted[i], 1e-5f) << "element " << i;
+}
+
+TEST(RecurrentLayer, NumbersWhosePartsDoNotAddUpAreMultipliedAsTheyAre) {
+  constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const Case c{false, 3, 21, 40, 24};
+  const Inputs plain = manyBits(c);
+  for (float x : {infinity, -infinity, nan, 3.4e38f, 1e30f}) {
+    SCOPED_TRACE(x);
+    Inputs in = plain;
+    in.x[size_t((c.batch + 5) * c.inputs + 7)] = x;  // row 5 of the second step
+    expectNearOrSame(layer(c, in, DType::f32, false).output, steps(c, in).output);
+    in = plain;
+    in.hidden[size_t(13 * c.hidden + 3)] = x;
+    expectNearOrSame(layer(c, in, DType::f32, false).output, steps(c, in).output);
+    in = plain;
+    in.of_input[size_t(30 * c.inputs + 1)] = x;
+    expectNearOrSame(layer(c, in, DType::f32, false).output, steps(c, in).output);
+    in = plain;
+    in.of_state[size_t(50 * c.hidden + 2)] = x;
+    expectNearOrSame(layer(c, in, DType::f32, false).output, steps(c, in).output);
+  }
+}
+
+// A small weight beside a large number gives a product that counts.
+TEST(RecurrentLayer, SmallWeightsOfLargeNumbersCount) {
+  const Case c{false, 2, 16, 32, 16};
+  Inputs in = manyBits(c);
+  for (float& x : in.x)
+    x *= 1e30f;
+  for (float& weight : in.of_input)
+    weight *= 1e-30f;
+  expectNear(layer(c, in, DType::f32, false).output, steps(c, in).output, 1e-6f);
+}
+
 TEST(RecurrentLayer, BitsDoNotDependOnTheThreads) {
   const Case c{false, 4, 37, 48, 64};
-  const Inputs in = inputsOf(c);
+  const Inputs in = manyBits(c);
   const int before = onednn::maxThreads();
   for (DType dtype : {DType::f32, DType::bf16}) {
     onednn::setMaxThreads(1);
