@@ -24,6 +24,7 @@ constexpr std::pair<StringLiteral, StringLiteral> names[] = {
     {"direct", "the library's direct convolution"},
     {"by_product", "the library's convolution by a product"},
     {"padded", "the library's direct convolution of a padded copy"},
+    {"split", "the product of numbers in three parts of bf16"},
 };
 
 class KeyText {
@@ -151,7 +152,8 @@ std::vector<Implementation> implementationsFor(const fx::Node& node, ArrayRef<Op
   if (products || convolutions)
     found.push_back(Implementation::kernel);
   if (products)
-    found.insert(found.end(), {Implementation::blocked, Implementation::gemm, Implementation::inner_product});
+    found.insert(found.end(),
+                 {Implementation::blocked, Implementation::gemm, Implementation::inner_product, Implementation::split});
   if (convolutions)
     found.insert(found.end(), {Implementation::direct, Implementation::by_product, Implementation::padded});
   return found;

@@ -22,7 +22,8 @@ enum class Implementation : uint8_t {
   inner_product,
   direct,
   by_product,
-  padded
+  padded,
+  split
 };
 
 // The decision's name in a tuned row.

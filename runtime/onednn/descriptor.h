@@ -25,5 +25,6 @@ std::string toString(const MatmulDesc& desc);
 
 int64_t elements(const std::vector<int64_t>& sizes);
 std::vector<int64_t> denseStrides(const std::vector<int64_t>& sizes);
+inline bool isDense(const TensorDesc& desc) { return desc.strides == denseStrides(desc.sizes); }
 
 }  // namespace zefuse::onednn

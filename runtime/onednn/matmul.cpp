@@ -5,6 +5,7 @@
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/prepared_matmul.h"
 #include "runtime/onednn/primitive_cache.h"
+#include "runtime/onednn/split_matmul.h"
 
 namespace zefuse::onednn {
 
@@ -33,7 +34,9 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   CacheKey key = makeKey(form);
   if (auto known = findCached(key))
     return std::static_pointer_cast<const Matmul>(known);
-  auto built = PreparedMatmul::build(form);  // outside the lock: generating code takes milliseconds
+  auto built = SplitMatmul::build(form);
+  if (built.ok() && !*built)
+    built = PreparedMatmul::build(form);  // outside the lock: generating code takes milliseconds
   if (!built.ok())
     return built;
   return std::static_pointer_cast<const Matmul>(insertCached(key, *built));

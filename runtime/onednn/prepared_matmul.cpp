@@ -33,8 +33,6 @@ bool isRow(const TensorDesc& desc) {  // one value per column, or one value
   return desc.strides.back() == 1;
 }
 
-bool isDense(const TensorDesc& desc) { return desc.strides == denseStrides(desc.sizes); }
-
 // By oneDNN's names: "brg:..." (matmul) and "brgemm:..." (inner product) block for the caches and fuse everything,
 // "gemm:..." does not.
 bool isBlocked(const std::string& name) { return name.rfind("brg", 0) == 0; }
