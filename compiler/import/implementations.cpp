@@ -25,6 +25,7 @@ constexpr std::pair<StringLiteral, StringLiteral> names[] = {
     {"by_product", "the library's convolution by a product"},
     {"padded", "the library's direct convolution of a padded copy"},
     {"split", "the product of numbers in three parts of bf16"},
+    {"blas", "the product of torch's MKL"},
 };
 
 class KeyText {
@@ -152,8 +153,8 @@ std::vector<Implementation> implementationsFor(const fx::Node& node, ArrayRef<Op
   if (products || convolutions)
     found.push_back(Implementation::kernel);
   if (products)
-    found.insert(found.end(),
-                 {Implementation::blocked, Implementation::gemm, Implementation::inner_product, Implementation::split});
+    found.insert(found.end(), {Implementation::blocked, Implementation::gemm, Implementation::inner_product,
+                               Implementation::split, Implementation::blas});
   if (convolutions)
     found.insert(found.end(), {Implementation::direct, Implementation::by_product, Implementation::padded});
   return found;

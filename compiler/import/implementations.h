@@ -23,7 +23,8 @@ enum class Implementation : uint8_t {
   direct,
   by_product,
   padded,
-  split
+  split,
+  blas
 };
 
 // The decision's name in a tuned row.

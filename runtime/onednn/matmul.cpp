@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "runtime/onednn/blas_matmul.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/prepared_matmul.h"
 #include "runtime/onednn/primitive_cache.h"
@@ -35,6 +36,8 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   if (auto known = findCached(key))
     return std::static_pointer_cast<const Matmul>(known);
   auto built = SplitMatmul::build(form);
+  if (built.ok() && !*built)
+    built = BlasMatmul::build(form);
   if (built.ok() && !*built)
     built = PreparedMatmul::build(form);  // outside the lock: generating code takes milliseconds
   if (!built.ok())

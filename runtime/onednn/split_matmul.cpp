@@ -8,22 +8,18 @@
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
+#include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/split_blocks.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
 
-using plan::DType;
 using plan::LibraryWay;
 
 namespace {
 
 // Blocks of rows, or of columns, and steps of the depth whose parts a second-level cache holds while the others go by.
 constexpr int64_t chunk = 8, most_panel = 4, piece = 16;
-
-bool isColumnBias(const TensorDesc& desc, int64_t columns) {
-  return desc.sizes.back() == columns && elements(desc.sizes) == columns && desc.strides.back() == 1;
-}
 
 int64_t sizeAt(const TensorDesc& desc, size_t from_the_end) { return desc.sizes[desc.sizes.size() - from_the_end]; }
 int64_t strideAt(const TensorDesc& desc, size_t from_the_end) {
@@ -32,30 +28,16 @@ int64_t strideAt(const TensorDesc& desc, size_t from_the_end) {
 
 bool takes(const MatmulDesc& desc) {
   const size_t rank = desc.out.sizes.size();
-  for (const TensorDesc* each : {&desc.a, &desc.b, &desc.out})
-    if (each->dtype != DType::f32 || each->sizes.size() != rank)
-      return false;
-  if (rank > 3 || desc.fpmath != FpMath::strict || desc.alpha != 1.0f || elements(desc.out.sizes) == 0 ||
-      desc.a.sizes.back() == 0 || (desc.pack_b && rank == 3 && desc.b.sizes[0] != 1))
-    return false;
-  // What follows the product is oneDNN's, in place.
-  bool operands = desc.bias && !isColumnBias(*desc.bias, desc.out.sizes.back());
-  bool fits = !desc.bias || desc.bias->dtype == DType::f32;
-  if (operands)
-    fits &= isDense(*desc.bias);
-  for (const PostOpDesc& op : desc.post_ops)
-    if (op.operand) {
-      operands = true;
-      fits &= isDense(*op.operand);
-    }
-  return fits && desc.out.strides.back() == 1 && distinct(desc.out) && (isDense(desc.out) || !operands);
+  return rank <= 3 && endsInPlace(desc) && desc.fpmath == FpMath::strict && desc.alpha == 1.0f &&
+         elements(desc.out.sizes) > 0 && desc.a.sizes.back() > 0 && !(desc.pack_b && rank == 3 && desc.b.sizes[0] != 1);
 }
 
 // Cycles of one thread: what it multiplies, takes apart (a right side that is not packed as well) and reads, beside
 // oneDNN's f32. Measured on a Xeon with AMX (family 6, model 207).
 bool pays(const MatmulDesc& desc) {
   constexpr double split_rate = 56, rate = 26;             // products
-  constexpr double apart_left = 1.5, apart_right = 2.5;    // of a number
+  constexpr double apart_left = 1.5, apart_right = 1.5;    // of a number
+  constexpr double after = 1;                              // of a number of the result, for what is not fused
   constexpr double bytes = 7;                              // of a right side
   constexpr double region = 1500, region_of_thread = 500;  // one more of the team
   auto whole = [](int64_t size) { return double((size + tile_block - 1) / tile_block * tile_block); };
@@ -64,6 +46,7 @@ bool pays(const MatmulDesc& desc) {
   const double right = double(elements(desc.b.sizes)), threads = double(maxThreads());
   const double given = std::max(batch * double(m) * double(n) * double(k) / rate, right * 4 / bytes);
   double split = std::max(batch * whole(m) * whole(n) * whole(k) / split_rate, right * 6 / bytes);
+  split += after * double(elements(desc.out.sizes)) * double(desc.post_ops.size());
   split += apart_left * double(elements(desc.a.sizes)) + (desc.pack_b ? 0 : apart_right * right);
   return split / threads + region + region_of_thread * threads < 0.85 * given / threads;
 }
@@ -113,14 +96,7 @@ Result<std::shared_ptr<const Matmul>> SplitMatmul::build(const MatmulDesc& desc)
   bool built = false;
   const Status status = guarded(sequence.text, [&]() -> Status {
     const WithoutFork without_fork;
-    std::vector<TailOp> tail;
-    if (desc.bias && !self->native_bias_)
-      tail.push_back({plan::PostOpKind::add, slotBias, *desc.bias});
-    for (size_t i = 0; i < desc.post_ops.size(); ++i) {
-      const PostOpDesc& op = desc.post_ops[i];
-      tail.push_back({op.kind, op.operand ? int(firstOperand + i) : -1, op.operand ? *op.operand : TensorDesc()});
-    }
-    built = appendTail(sequence, tail, 0, desc.out, why);
+    built = appendTail(sequence, desc, why);
     if (built)
       sequence.placeScratchpad();
     return Status();
@@ -132,7 +108,7 @@ Result<std::shared_ptr<const Matmul>> SplitMatmul::build(const MatmulDesc& desc)
 
 SplitMatmul::SplitMatmul(const MatmulDesc& desc) : Prepared(toString(desc)), desc_(desc) {
   const bool batched = desc.out.sizes.size() == 3;
-  native_bias_ = desc.bias && isColumnBias(*desc.bias, desc.out.sizes.back());
+  native_bias_ = isColumnBias(desc);
   batch_ = batched ? desc.out.sizes[0] : 1;
   left_batch_ = batched ? desc.a.sizes[0] : 1;
   rows_ = sizeAt(desc.out, 2);
@@ -141,7 +117,6 @@ SplitMatmul::SplitMatmul(const MatmulDesc& desc) : Prepared(toString(desc)), des
   steps_ = (depth_ + tile_depth - 1) / tile_depth;
   row_blocks_ = (rows_ + tile_block - 1) / tile_block;
   column_blocks_ = (columns_ + tile_block - 1) / tile_block;
-  sequence_.post_ops = desc.post_ops.size();
   sequence_.implementation = "tiles of three bf16";
   threads_ = maxThreads();
   panel_ = std::clamp<int64_t>(batch_ * column_blocks_ / threads_, 1, most_panel);

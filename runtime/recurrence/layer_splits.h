@@ -12,8 +12,8 @@ namespace zefuse::recurrence {
 using onednn::tile_depth, onednn::tile_factors, onednn::tile_rows, onednn::tile_sums;
 
 // A row of `count` numbers, and zeros up to `depth`.
-[[ZEFUSE_TILES, gnu::always_inline]] inline void splitNumbers(const float* from, int64_t count, int64_t depth,
-                                                              __bf16* to) {
+[[ZEFUSE_TILE_LEVEL, gnu::always_inline]] inline void splitNumbers(const float* from, int64_t count, int64_t depth,
+                                                                   __bf16* to) {
   auto beyond = Vector<16>{} > most_split;
   for (int64_t k = 0; k < depth; k += tile_rows) {
     Vector<16> x = {};
@@ -116,8 +116,8 @@ struct SplitProduct {
 };
 
 // A row's sums anew, [4] of them `tile_sums` apart: = or, with `adds`, += x @ a block of the packed weight.
-[[ZEFUSE_TILES, gnu::noinline]] inline void multiplyPlain(const float* x, int64_t count, const uint16_t* packed,
-                                                          bool adds, float* sums) {
+[[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void multiplyPlain(const float* x, int64_t count, const uint16_t* packed,
+                                                               bool adds, float* sums) {
   typedef uint32_t Bits __attribute__((vector_size(64), aligned(2)));
   for (int64_t gate = 0; gate < 4; ++gate) {
     Vector<16> sum = {};
@@ -147,14 +147,14 @@ struct OwnRows {
   return {share.first_row + count * share.first_block / blocks, share.first_row + count * share.last_block / blocks};
 }
 
-[[ZEFUSE_TILES, gnu::always_inline]] inline void splitInput(const Sequence& s, OwnRows rows, int64_t n) {
+[[ZEFUSE_TILE_LEVEL, gnu::always_inline]] inline void splitInput(const Sequence& s, OwnRows rows, int64_t n) {
   for (int64_t b = rows.begin; b < rows.end; ++b)
     splitNumbers(s.input.at(s.step(n), b), s.inputs, s.splits.input_depth, s.splits.inputAt(n, b));
 }
 
 // Rows whose numbers tiles do not multiply rightly.
-[[ZEFUSE_TILES, gnu::always_inline]] inline void mendPlainRow(const Sequence& s, int64_t n, int64_t b, int64_t block,
-                                                              float* sums) {
+[[ZEFUSE_TILE_LEVEL, gnu::always_inline]] inline void mendPlainRow(const Sequence& s, int64_t n, int64_t b,
+                                                                   int64_t block, float* sums) {
   const Splits& splits = s.splits;
   if (!splits.plain_weights && !isPlain(splits.inputAt(n, b), splits.input_depth) &&
       !(n == 0 && isPlain(splits.stateAt(0, b), splits.state_depth)))
@@ -165,7 +165,7 @@ struct OwnRows {
   multiplyPlain(state, s.hidden, splits.packed_state + block * splitBlock(splits.state_depth), true, sums);
 }
 
-[[ZEFUSE_TILES, gnu::noinline]] inline void runLayerInSplits(const Sequence& s, const Share& share) {
+[[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void runLayerInSplits(const Sequence& s, const Share& share) {
   // Groups of one size, as in runStepsInTiles.
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups, pairs = (groups + 1) / 2;

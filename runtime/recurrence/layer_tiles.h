@@ -63,7 +63,7 @@ struct TileProduct {
   }
 };
 
-[[ZEFUSE_TILES, gnu::noinline]] inline void runLayerInTiles(const Sequence& s, const Share& share) {
+[[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void runLayerInTiles(const Sequence& s, const Share& share) {
   // Groups of one size, as in runStepsInTiles.
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups, pairs = (groups + 1) / 2;

@@ -5,7 +5,7 @@
 
 namespace zefuse::recurrence {
 
-[[ZEFUSE_TILES]] void runTiles(const Sequence& sequence, const Share& share) {
+[[ZEFUSE_TILE_LEVEL]] void runTiles(const Sequence& sequence, const Share& share) {
   if (sequence.gradient)
     runGradientInTiles<true>(sequence, share);
   else if (sequence.tiles.input)

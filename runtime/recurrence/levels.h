@@ -9,7 +9,7 @@
 #define ZEFUSE_AVX512 gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)
 #define ZEFUSE_AVX2 gnu::target("arch=x86-64-v3")
 #define ZEFUSE_PAIRS gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)
-#define ZEFUSE_TILES gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)
+#define ZEFUSE_TILE_LEVEL gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)
 
 namespace zefuse::recurrence {
 

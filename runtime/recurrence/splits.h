@@ -1,19 +1,13 @@
-// f32 taken apart into three bf16, high + middle + low, which are all of its 24 bits: products of f32 in tiles of
-// bf16. Of the nine products of the parts the six largest are added, what is left out is below 2^-24 of a product
-// (Henry, Tang, Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations,
-// ARITH 2019). Tiles take subnormal numbers for zero, and the parts of an infinity or of a number beyond bf16's range
-// cancel: rows and weights with numbers beyond `most_split` are multiplied as they are. Of a number below 2^-110 parts
-// get lost; times `most_split` that is 2^-66 at most, and of a row multiplied as it is 2^-134 of its number.
+// What an LSTM of f32 multiplies in AMX's tiles of bf16, by the parts of its numbers (runtime/onednn/splits.h).
 #pragma once
 
 #include <cstdint>
 
-#include "runtime/onednn/amx_tiles.h"
+#include "runtime/onednn/splits.h"
 
 namespace zefuse::recurrence {
 
-constexpr int64_t split_parts = 3;
-constexpr float most_split = 0x1p60f;
+using onednn::split_parts, onednn::most_split;
 
 // Numbers of bf16 from a row to the next. A row is [depth / 32][3][32], `depth` of whole tiles, and behind it a line of
 // a cache whose first number says whether the row must be multiplied as it is. An odd number of lines: the 16 rows of a
