@@ -315,6 +315,18 @@ def test_what_is_filled_as_another_tensor_lies_as_it() -> None:
     assert torch.compile(function, backend="zefuse")(transposed).stride() == function(transposed).stride()
 
 
+def _parts_of_a_constant(x: torch.Tensor) -> torch.Tensor:
+    filled = torch.full_like(x, 3)
+    return filled[..., 0].fill_(2).unfold(-1, 2, 2)
+
+
+@pytest.mark.parametrize("x", [number(9, 9).unfold(0, 2, 1), number(4, 3, 5).mT], ids=["windows", "columns"])
+def test_a_constant_lies_as_in_eager(x: torch.Tensor) -> None:
+    actual, expected = torch.compile(_parts_of_a_constant, backend="zefuse")(x), _parts_of_a_constant(x)
+    assert actual.stride() == expected.stride()
+    torch.testing.assert_close(actual, expected)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_quotients_of_infinities_and_zeros(dynamic: bool) -> None:
     inf = float("inf")

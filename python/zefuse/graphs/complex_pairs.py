@@ -239,7 +239,7 @@ class _Rewriting:
     def _constant_pair(self, node: Node, constant: torch.Tensor) -> Complex:
         name = f"{node.target}_as_pair"
         with torch.no_grad(), unset_fake_temporarily():
-            value = torch.view_as_real(constant.detach().resolve_conj()).contiguous()
+            value = torch.view_as_real(constant.detach().resolve_neg().resolve_conj())
         self._gm.register_buffer(name, value)
         pair = self._graph.get_attr(name)
         pair.meta = dict(node.meta)
