@@ -78,6 +78,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   optimize(module, *target, options.opt_level, reader.kernels.size() > kManyKernels);
   useMaxInstructions(module);
   addUpInOneWidth(module);
+  keepRepeatedLanes(module);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
     throw spirv::CompileError("LLVM: " + diagnostics);

@@ -10,6 +10,8 @@
 namespace zefuse::cpu {
 namespace {
 
+constexpr int kLanesOfRegister = 8;  // of 64 bits, in AVX-512
+
 unsigned lanesOf(const llvm::Value* vector) {
   return llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements();
 }
@@ -50,7 +52,61 @@ llvm::Value* addedUpByHalves(llvm::Value* sum, unsigned width) {
   return width == lanesOf(sum) && width > narrowest ? sum : nullptr;
 }
 
+using Lane = std::pair<const llvm::Value*, int>;
+
+// Where a lane of v comes from, behind all shuffles; a null vector: it is undefined.
+Lane originOf(const llvm::Value* v, int lane) {
+  while (auto* shuffle = llvm::dyn_cast<llvm::ShuffleVectorInst>(v)) {
+    const int from = shuffle->getMaskValue(lane), count = lanesOf(shuffle->getOperand(0));
+    if (from < 0)
+      return {nullptr, 0};
+    v = shuffle->getOperand(from < count ? 0 : 1);
+    lane = from < count ? from : from - count;
+  }
+  return llvm::isa<llvm::UndefValue>(v) ? Lane{nullptr, 0} : Lane{v, lane};
+}
+
+// Whether the register of lanes from `first` on holds two lanes and then those again, in any order.
+bool repeatsTwoLanes(const llvm::Value* v, int first) {
+  const Lane one = originOf(v, first), other = originOf(v, first + 1);
+  if (!one.first || !other.first || one == other)
+    return false;
+  bool repeats = false;
+  for (int lane = first + 2; lane < first + kLanesOfRegister; ++lane) {
+    const Lane from = originOf(v, lane);
+    if (from.first && from != one && from != other)
+      return false;
+    repeats |= from.first != nullptr;
+  }
+  return repeats;
+}
+
+bool convertsBetweenIntegersAndFloats(const llvm::Instruction& i) {
+  return llvm::isa<llvm::SIToFPInst, llvm::UIToFPInst, llvm::FPToSIInst, llvm::FPToUIInst>(i);
+}
+
 }  // namespace
+
+void keepRepeatedLanes(llvm::Module& module) {
+  for (llvm::Function& f : module)
+    for (llvm::Instruction& i : llvm::instructions(f)) {
+      if (!convertsBetweenIntegersAndFloats(i) || !llvm::isa<llvm::ShuffleVectorInst>(i.getOperand(0)))
+        continue;
+      llvm::Value* v = i.getOperand(0);
+      const int lanes = lanesOf(v);
+      if (v->getType()->getScalarSizeInBits() != 64 || lanes % kLanesOfRegister != 0)
+        continue;
+      bool repeats = false;
+      for (int first = 0; first < lanes && !repeats; first += kLanesOfRegister)
+        repeats = repeatsTwoLanes(v, first);
+      if (!repeats)
+        continue;
+      llvm::IRBuilder<> builder(&i);
+      llvm::Type* floats = llvm::FixedVectorType::get(builder.getDoubleTy(), lanes);
+      llvm::Value* kept = builder.CreateArithmeticFence(builder.CreateBitCast(v, floats), floats);
+      i.setOperand(0, builder.CreateBitCast(kept, v->getType()));
+    }
+}
 
 void addUpInOneWidth(llvm::Module& module) {
   using namespace llvm::PatternMatch;
