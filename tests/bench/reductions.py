@@ -3,7 +3,7 @@ reductions and normalizations of images, forward and backward: processor time of
 microseconds, of eager, of eager with Dynamo's guards (backward: with AOTAutograd's call, `backend="aot_eager"`), and of zefuse; then
 zefuse's ratios to both. Those below 0.95 of the second are marked: what a call costs whatever it computes is not the kernels'.
 
-`--along last,middle,first [--dtype f32,bf16]`: reductions of tensors of three dimensions instead, along one of them.
+`--along last,middle,first [--dtype f32,bf16]`: reductions of tensors instead, along one of their dimensions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 TENSORS = "8x64x96,32x256x384"
-ALONG = {"first": 0, "middle": 1, "last": 2}
+ALONG = {"first": 0, "middle": 1, "last": -1}
 ALONG_FUNCTIONS: dict[str, Callable[[int], Function]] = {
     "softmax": lambda dim: lambda x: x.softmax(dim),
     "log_softmax": lambda dim: lambda x: x.log_softmax(dim),
@@ -67,7 +67,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def _cross_entropy(x: Tensor) -> Tensor:
-    rows = x.flatten(0, 1)
+    rows = x.flatten(0, -2)
     return F.cross_entropy(rows, torch.arange(rows.shape[0]) % rows.shape[1])
 
 
@@ -106,6 +106,8 @@ def cases(asked: argparse.Namespace) -> Iterator[tuple[str, Function, Callable[[
         for dtype in asked.dtype.split(","):
             given = partial(lambda sizes, dtype: [torch.randn(sizes, dtype=DTYPES[dtype])], sizes, dtype)
             for along in asked.along.split(","):
+                if along == "middle" and len(sizes) < 3:
+                    continue
                 for what, make in ALONG_FUNCTIONS.items():
                     yield f"{what} {along} {text} {dtype}", make(ALONG[along]), given, what not in WITHOUT_GRADIENT
                 for what, last in LAST_FUNCTIONS.items() if along == "last" else ():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from zefuse.backend import observe
+from zefuse.explaining.explanation import Explanation
 from zefuse.testing import assert_compiled
 
 
@@ -169,3 +170,39 @@ def test_index_copy_counts_no_index_from_the_end() -> None:
     assert torch.equal(compiled(x, torch.tensor([3]), rows), x.index_copy(0, torch.tensor([3]), rows))
     with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 4"):
         compiled(x, torch.tensor([-1]), rows)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 9, 48), (40, 37), (2, 70, 5)], ids=str)
+def test_rows_with_indices_of_their_own_are_filled_by_vectors(
+    sizes: tuple[int, ...], dtype: torch.dtype, dynamic: bool
+) -> None:
+    """Along another dimension than the last, whose rows lie together: their updates come one by one, in order."""
+
+    def scatters(
+        to: torch.Tensor, at: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        empty = values.new_zeros(to.shape)
+        return empty.scatter(-2, at, values), (to * 2).scatter_add(-2, at, values), to.scatter_add(-2, at, values * 2)
+
+    generator = torch.Generator().manual_seed(3)
+    of_updates = (*sizes[:-2], 4, sizes[-1])
+    # Distinct places for what is overwritten would hide the order: the last one wins.
+    at = torch.randint(sizes[-2], of_updates, generator=generator)
+    to, values = (torch.randint(-9, 9, size, generator=generator).to(dtype) for size in (sizes, of_updates))
+    compiled = torch.compile(scatters, backend="zefuse", dynamic=dynamic)
+    explanation = Explanation()
+    with observe(explanation.add):
+        first = compiled(to, at, values)
+    schedules = "; ".join(kernel["schedule"] for kernel in explanation.kernels)
+    assert 0 < schedules.count("scatter,") == schedules.count("filled by vectors"), schedules
+    for mine, eager in zip(first, scatters(to, at, values), strict=True):
+        assert torch.equal(mine, eager)  # small integers: sums are exact
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            assert all(torch.equal(mine, other) for mine, other in zip(compiled(to, at, values), first, strict=True))
+    finally:
+        torch.set_num_threads(before)

@@ -27,7 +27,9 @@ struct Words {
       return "scatter, sums of " + text(scatter.slices) + " slices of the updates";
     switch (scatter.over) {
     case choice::Scatter::Parallel::nothing: return "scatter, one after the other";
-    case choice::Scatter::Parallel::free_dims: return "scatter, parallel over what no index addresses";
+    case choice::Scatter::Parallel::free_dims:
+      return std::string("scatter, parallel over what no index addresses") +
+             (scatter.fill_lanes ? ", filled by vectors" : "");
     case choice::Scatter::Parallel::ranges: return "scatter, parallel over ranges of the result";
     }
     return {};

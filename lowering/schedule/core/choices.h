@@ -30,7 +30,8 @@ struct Scatter {
   enum class Parallel : uint8_t { nothing, free_dims, ranges };
   Parallel over = Parallel::nothing;  // ranges: of the result's outermost addressed dimension
   double row_elements = 0, updates = 0;
-  int64_t slices = 1;  // of the updates, each summed by itself
+  int64_t slices = 1;       // of the updates, each summed by itself
+  bool fill_lanes = false;  // the fill by vectors, the updates one by one
 };
 struct Sort {
   bool best_of_row = false;  // keeps the best so far, else sorts all

@@ -256,12 +256,8 @@ private:
     AffineExpr target = graph_.output_offset(space_, domain_.outputs[0]);
     SmallVector<Access> all = accesses({form.init(), form.update()});
     all.push_back({target, 3, bytesOf(domain_.outputs[0].node.value)});
-    SmallVector<unsigned> candidates;
-    for (unsigned dim : domain_.rows)
-      if (constantOf(space_.strideAlong(target, dim)) == 1)
-        candidates.push_back(dim);
     double cost = 0;
-    strategy.row_lanes = best(all, candidates, cost);
+    strategy.row_lanes = best(all, rowsAlong(target), cost);
     double updates = 1, fills = 1;
     for (unsigned dim : form.sequential)
       updates *= estimate(space_.size(dim));
@@ -274,8 +270,35 @@ private:
       choice.row_elements *= estimate(space_.size(dim));
     chooseRange(strategy, choice, fills);
     chooseSums(strategy, choice);
+    chooseFill(strategy, choice, fills);
     strategy.choices.push_back(choice);
     return strategy;
+  }
+
+  // The row dims along which the elements at `offset` are neighbours.
+  SmallVector<unsigned> rowsAlong(AffineExpr offset) const {
+    SmallVector<unsigned> dims;
+    for (unsigned dim : domain_.rows)
+      if (constantOf(space_.strideAlong(offset, dim)) == 1)
+        dims.push_back(dim);
+    return dims;
+  }
+
+  // Where indices differ along a row dim whose elements lie together, a row by itself would be filled a cache line for
+  // each element: vectors of rows fill memory as it lies.
+  void chooseFill(Strategy& strategy, choice::Scatter& choice, double fills) const {
+    ScatterForm& form = *domain_.scatter;
+    if (target_.hasWorkGroups() || strategy.row_lanes != Strategy::none || strategy.scatter_range != Strategy::none ||
+        form.in_place || form.fill.empty())
+      return;
+    AffineExpr offset = graph_.output_offset(space_, {0, {domain_.outputs[0].node.value, form.init_at}, false});
+    SmallVector<Access> all = accesses({form.init()});
+    all.push_back({offset, 1.5, bytesOf(domain_.outputs[0].node.value)});
+    double cost = 0;
+    strategy.row_lanes = best(all, rowsAlong(offset), cost);
+    strategy.scatter_fill_lanes = choice.fill_lanes = strategy.row_lanes != Strategy::none;
+    if (strategy.scatter_fill_lanes)
+      strategy.unit_cost = choice.updates * 16 * lanesFor(space_, strategy.row_lanes, target_) + fills * 8;
   }
 
   // Each group owns a range of the result's outermost addressed dimension: it fills memory as it lies, and applies the

@@ -38,6 +38,8 @@ struct Strategy {
   // CPU, scatter: groups share the result's indices of this dimension, which an index addresses, and not the dims that
   // none addresses; `none`: they share those.
   unsigned scatter_range = none;
+  // CPU, scatter by rows: the fill has lanes along row_lanes, and the updates come one by one.
+  bool scatter_fill_lanes = false;
   std::optional<ScatterSumsPlan> scatter_sums;  // work-groups: then partial sums
   Choices choices;                              // with what decided them
 };

@@ -2,8 +2,8 @@
 // each row's updates come in order.
 //
 // - Groups of one work-item: a unit is a row, or a vector of rows (lanes); a group takes consecutive units. Or a unit
-// is
-//   an index of the result's outermost addressed dimension, and a group passes over the updates of others.
+//   is an index of the result's outermost addressed dimension, and a group passes over the updates of others.
+//   Where only the fill has lanes, a vector's rows take their updates one by one.
 // - In place: the result's memory holds the init, and an update whose index is out of bounds stores nothing.
 // - Larger groups: a row per work-item, or ranges of the result (gpu_scatter.cpp).
 #include "lowering/schedule/ordered/ordered.h"
@@ -35,7 +35,8 @@ private:
     Value item = arith::AddIOp::create(b_, loc_, arith::MulIOp::create(b_, loc_, group, size), local);
     e_.openIf(arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, item, extent));
     c_.bindPosition(c_.domain.rows, item);
-    row([&](auto body) { body(); });
+    auto once = [](auto body) { body(); };
+    row(once, once);
     e_.closeIf();
   }
 
@@ -65,7 +66,11 @@ private:
     Value start = arith::MulIOp::create(b_, loc_, loop.index(), per_line);
     Value low = arith::MaxSIOp::create(b_, loc_, arith::SubIOp::create(b_, loc_, begin, start), zero);
     Value high = arith::MinSIOp::create(b_, loc_, arith::SubIOp::create(b_, loc_, end, start), per_line);
-    row([&](auto body) { overLanes(low, high, body); });
+    auto vectors = [&](auto body) { overLanes(low, high, body); };
+    if (c_.strategy.scatter_fill_lanes)
+      row(vectors, [&](auto body) { overElements(low, high, body); });
+    else
+      row(vectors, vectors);
     e_.closeLoop(loop);
   }
 
@@ -96,11 +101,23 @@ private:
     });
   }
 
-  // A row's init, then its updates; `lanes` runs its argument once, or for each vector of rows.
-  template <typename Lanes> void row(Lanes lanes) {
+  // A row's init, then its updates; both arguments run theirs once, or for each row or vector of rows.
+  template <typename Filled, typename Updated> void row(Filled filled, Updated updated) {
     if (!form_.in_place)
-      loops(form_.fill, [&] { lanes([&] { fill(); }); });
-    loops(form_.sequential, [&] { lanes([&] { update(); }); });
+      loops(form_.fill, [&] { filled([&] { fill(); }); });
+    loops(form_.sequential, [&] { updated([&] { update(); }); });
+  }
+
+  // The elements of vectors number low..high of the laned dim, one by one.
+  template <typename Body> void overElements(Value low, Value high, Body body) {
+    Value size = e_.index(space_.size(laned_));
+    e_.toInnermost();
+    Value width = constantIndex(b_, loc_, lanes_);
+    Value last = arith::MinSIOp::create(b_, loc_, arith::MulIOp::create(b_, loc_, high, width), size);
+    auto loop = e_.openLoop(arith::MulIOp::create(b_, loc_, low, width), last, constantIndex(b_, loc_, 1));
+    e_.bind(laned_, loop.index());
+    body();
+    e_.closeLoop(loop);
   }
 
   // Vectors number low..high of the laned dim; what is left of the dim goes one by one, since a vector that repeats
