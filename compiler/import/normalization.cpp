@@ -42,8 +42,9 @@ Value softmaxOver(TensorBuilder& build, Value x, int64_t dim, Softmax kind, Scal
         mapSame(build, {x, Operand(largest, back)}, typeOf(x), [](ArrayRef<Scalar> in) { return in[0] - in[1]; });
     Value powers = mapSame(build, {shifted}, typeOf(x), [](ArrayRef<Scalar> in) { return exp(in[0]); });
     Value sum = build.reduce(powers, {dim}, ReductionKind::add);
-    return mapSame(build, {shifted, Operand(sum, back)}, typeOf(x),
-                   [](ArrayRef<Scalar> in) { return in[0] - log(in[1]); });
+    Value logarithm = mapSame(build, {sum}, typeOf(sum), [](ArrayRef<Scalar> in) { return log(in[0]); });
+    return mapSame(build, {shifted, Operand(logarithm, back)}, typeOf(x),
+                   [](ArrayRef<Scalar> in) { return in[0] - in[1]; });
   }
   Value powers =
       mapSame(build, {x, Operand(largest, back)}, typeOf(x), [&](ArrayRef<Scalar> in) { return power(in[0] - in[1]); });

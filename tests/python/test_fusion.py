@@ -195,8 +195,10 @@ def test_one_kernel(function: Callable[[torch.Tensor], Any], dynamic: bool, rows
         lambda x: (x - x.mean(0)) * torch.rsqrt((x - x.mean(0)).square().mean(0) + 1e-5),
         lambda x: (x.amax(0), (x > 0).sum(0), x.double().sum(0)),
         lambda x: (x * 2).view(4, -1, x.shape[1]).sum(1, keepdim=True).exp(),
+        lambda x: x.softmax(0),
+        lambda x: x.log_softmax(0),
     ],
-    ids=["bias gradient", "batch norm", "types", "lines"],
+    ids=["bias gradient", "batch norm", "types", "lines", "softmax", "log_softmax"],
 )
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("columns", [37, 64, 2100])
@@ -209,7 +211,21 @@ def test_outer_reductions_read_memory_as_it_lies(
     explanation = assert_compiled(function, (x,), kernels=1)
     (kernel,) = explanation.kernels
     assert "lanes across rows" in kernel["schedule"] and "vectors at a time" in kernel["schedule"], kernel["schedule"]
-    assert "keeps" not in kernel["schedule"]  # what an output stores early is not computed for it again
+    # What an output stores early is not computed for it again, and one exponential is sooner computed again than read.
+    assert "keeps" not in kernel["schedule"]
+
+
+def test_what_costs_much_is_kept_in_outer_reductions() -> None:
+    x = torch.randn(132, 64)
+    explanation = assert_compiled(lambda x: F.gelu(x.sin().cos()).softmax(0), (x,), kernels=1)
+    assert "keeps 2 of a row's values" in explanation.kernels[0]["schedule"], explanation.kernels[0]["schedule"]
+
+
+def test_the_logarithm_of_log_softmax_is_one_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEFUSE_DUMP", str(tmp_path))
+    assert_compiled(lambda x: x.log_softmax(1), (torch.randn(3, 70, 48),), kernels=1)
+    imported = (tmp_path / "graph_0" / "1_imported.mlir").read_text()
+    assert re.search(r"math\.log [^\n]*\n[^\n]*yield[^\n]*\n *\} -> tensor<3x48xf32>", imported), imported
 
 
 def test_a_table_behind_a_view_is_part_of_the_kernel() -> None:

@@ -2,6 +2,7 @@
 
 #include "lowering/analysis/element_types.h"
 #include "lowering/dialect/Zefuse.h"
+#include "lowering/schedule/core/kept_values.h"
 #include "lowering/schedule/core/op_cost.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/core/sort_plan.h"
@@ -32,7 +33,8 @@ constexpr int64_t whole_rows_budget = 16 << 10;  // the same, of strips that lea
 
 constexpr double strip_places_budget = 1 << 20;  // bytes of a strip's elements that several stages walk
 constexpr int64_t fewest_vectors = 4;
-constexpr double scattered_load = 8;  // of lanes that load one by one, beside a vector's
+constexpr double recomputed_in_strips = 24;  // operations for an element, an exponential say: less than memory's pace
+constexpr double scattered_load = 8;         // of lanes that load one by one, beside a vector's
 
 constexpr int64_t same_set = 4 << 10;  // bytes apart, lines fall into one set of a first-level cache
 
@@ -429,7 +431,7 @@ private:
   void chooseStrip(Strategy& strategy) const {
     const bool interleaved = strategy.interleaved.has_value();
     if (!strategy.lanes_in_rows || domain_.instances.empty() || domain_.scan_dim ||
-        (!strategy.kept.empty() && !interleaved))
+        (!interleaved && costOfKept(strategy, domain_, graph_) > recomputed_in_strips))
       return;
     unsigned lanes = lanesFor(space_, strategy.row_lanes, target_);
     int64_t bytes = 0;
@@ -488,6 +490,7 @@ private:
     if (!strategy.strip)
       return;
     strategy.strip_values = std::move(values);
+    keepNothing(strategy, space_);
     strategy.choices.push_back(choice::Strips{strategy.strip, bytes, strip_budget});
   }
 
@@ -509,71 +512,22 @@ private:
             return false;
           if (!before.contains(key) || !isExpensive(node.value))
             return true;
-          int axes = axisSetOf(node.at);
+          int axes = axisSetOf(domain_, node.at);
           if (axes < 0)
             return true;
           if (chosen.insert(key).second)
-            addKept(strategy, node, axes);
+            addKept(strategy, domain_, node, axes, target_);
           return false;
         });
       before.insert(mine.begin(), mine.end());
     }
-    if (!strategy.kept.empty() && !decisions_.take("keeps a row's values", true)) {
-      strategy.kept.clear();
-      strategy.kept_bytes = space_.constant(0);
-    }
+    if (!strategy.kept.empty() && !decisions_.take("keeps a row's values", true))
+      keepNothing(strategy, space_);
     auto bytes = constantOf(strategy.kept_bytes);
     strategy.kept_static = bytes && *bytes <= target_.private_row_bytes;
     if (!strategy.kept.empty())
       strategy.choices.push_back(
           choice::Kept{int64_t(strategy.kept.size()), !strategy.kept_static, bytes, target_.private_row_bytes});
-  }
-
-  // The axis set all of whose dims, and no other axis dims, the indices use.
-  int axisSetOf(AffineMap at) const {
-    Dims dims = space_.dimsOf(at);
-    for (unsigned dim : domain_.rows)
-      dims.reset(dim);
-    for (auto [number, set] : llvm::enumerate(domain_.axis_sets)) {
-      Dims axes;
-      for (unsigned dim : set.dims)
-        axes.set(dim);
-      if (axes.any() && dims == axes)
-        return number;
-    }
-    return -1;
-  }
-
-  void addKept(Strategy& strategy, Node node, unsigned axes) {
-    Kept kept;
-    kept.node = node;
-    kept.axes = axes;
-    kept.type = registerType(cast<RankedTensorType>(node.value.getType()).getElementType());
-    // Row-major with the laned dim innermost, so that lanes are neighbours.
-    unsigned laned = strategy.lanes_in_rows ? Strategy::none : strategy.axis_lanes[axes];
-    SmallVector<unsigned> dims;
-    for (unsigned dim : domain_.axis_sets[axes].dims)
-      if (dim != laned)
-        dims.push_back(dim);
-    if (laned != Strategy::none)
-      dims.push_back(laned);
-    AffineExpr stride = space_.constant(1);
-    kept.offset = space_.constant(0);
-    if (strategy.lanes_in_rows)
-      stride = space_.constant(target_.vector_width);
-    if (strategy.interleaved) {  // which share their memory
-      kept.offset = space_.dim(strategy.row_lanes);
-      stride = space_.size(strategy.row_lanes);
-    }
-    for (unsigned dim : llvm::reverse(dims)) {
-      kept.offset = kept.offset + space_.dim(dim) * stride;
-      stride = stride * space_.size(dim);
-    }
-    // A last partial vector is stored whole.
-    kept.elements = space_.simplify(stride + target_.vector_width);
-    AffineExpr bytes = kept.elements * bytesInMemory(kept.type);
-    strategy.kept_bytes = space_.simplify(strategy.kept_bytes + (bytes + 63).floorDiv(64) * 64);
-    strategy.kept.push_back(kept);
   }
 
   Domain& domain_;
