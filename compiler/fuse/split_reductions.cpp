@@ -3,7 +3,8 @@
 // partial results over a number of slices, and their combination. The number depends on sizes and the target alone, so
 // every run gives the same bits; the second reduction takes what follows (a mean's division) as any other.
 //
-// The CPU cuts one loop into equal slices, where its size has such a divisor. A GPU needs hundreds: outer loops may be
+// The CPU cuts one loop into equal slices, where its size has such a divisor; of a group norm's sums over large images
+// also where there are some rows, but too few units of them. A GPU needs hundreds: outer loops may be
 // slices as a whole, and what equal slices leave over is a third, short reduction:
 //
 //   sum(x[8193, 4096]) = sum over 512 of (sum of x[16 * slice + i, :]) + sum of x[8192, :]
@@ -35,6 +36,8 @@ constexpr int64_t enough_units = 16;        // units of work that keep threads b
 constexpr int64_t lanes = 16;               // results of one unit when the reduced dimensions are outer ones
 constexpr int64_t enough_work = 128 << 10;  // elements: below, a second launch costs more than threads save
 constexpr int64_t fewest_slices = 8, most_slices = 64;
+constexpr int64_t many_elements = 512 << 10;  // of an image, whose groups are cut: two more launches, and one read less
+constexpr int64_t slices_of_places = 16;
 
 // Of a GPU. One group reads some 70 GB/s, and an eighth of those that are resident saturates the memory (H100).
 constexpr double group_items = 512;         // of a long row's group (schedule/gpu)
@@ -88,6 +91,51 @@ std::optional<Split> splitForThreads(linalg::GenericOp op, ArrayRef<AffineExpr> 
                      getAffineConstantExpr(0, op.getContext()),
                      false};
     }
+  return std::nullopt;
+}
+
+/// How many units of work threads can share of a group norm's sums, whose loops are images, groups, channels of a group
+/// and places. Rows of images with channels innermost are walked together, as many as have full vectors.
+int64_t unitsOfGroups(linalg::GenericOp op, ArrayRef<int64_t> sizes, func::FuncOp graph) {
+  const int64_t rows = sizes[0] * sizes[1];
+  if (!ChannelsLastForecast(graph)(throughViews(op.getDpsInputs()[0])))
+    return rows;
+  for (int64_t together = 1; together < sizes[1]; ++together)
+    if (sizes[1] % together == 0 && together * sizes[2] % lanes == 0)
+      return rows / together;
+  return sizes[0];
+}
+
+/// Mean and deviations of few groups of large images: slices of their places, each with a mean of its own. A slice is
+/// still in a second-level cache when its deviations are added up, so that memory is read twice and not three times.
+std::optional<Split> splitPlacesOfGroups(linalg::GenericOp op, ArrayRef<AffineExpr> exprs, func::FuncOp graph) {
+  SmallVector<int64_t> sizes;
+  int64_t elements = 1;
+  for (AffineExpr expr : exprs) {
+    auto size = dyn_cast<AffineConstantExpr>(expr);
+    if (!size)
+      return std::nullopt;
+    sizes.push_back(size.getValue());
+    elements *= size.getValue();
+  }
+  // What makes the elements would be stored for what reads them behind the sums.
+  Value image = op.getDpsInputs()[0];
+  if (elements < many_elements || sizes.size() < 4 || isCompute(throughViews(image).getDefiningOp()))
+    return std::nullopt;
+  for (unsigned loop = 0; loop < sizes.size(); ++loop)
+    if (isReduced(op, loop) != (loop >= 2))
+      return std::nullopt;
+  if (unitsOfGroups(op, sizes, graph) >= enough_units)
+    return std::nullopt;
+  for (unsigned loop = 3; loop < sizes.size(); ++loop)
+    for (int64_t slices = slices_of_places; slices >= slices_of_places / 2; --slices)
+      if (sizes[loop] % slices == 0)
+        return Split{{},
+                     loop,
+                     slices,
+                     getAffineConstantExpr(sizes[loop] / slices, op.getContext()),
+                     getAffineConstantExpr(0, op.getContext()),
+                     false};
   return std::nullopt;
 }
 
@@ -233,9 +281,11 @@ private:
         continue;
       auto sizes = loopSizes(op);
       auto plan = groups ? splitForGroups(op, *sizes, *description, getOperation()) : splitForThreads(op, *sizes);
+      auto deviations = groups || !plan ? deviationsFromMeanOf(op) : std::nullopt;
+      if (!plan && !groups && deviations)
+        plan = splitPlacesOfGroups(op, *sizes, getOperation());
       if (!plan)
         continue;
-      auto deviations = groups ? deviationsFromMeanOf(op) : std::nullopt;
       if (deviations && (!plan->loop || isConstant(plan->rest, 0))) {
         done.insert(deviations->sum);
         splitDeviations(op, *deviations, *plan, symbols);

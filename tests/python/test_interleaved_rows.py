@@ -5,7 +5,9 @@ Against double precision, with the plan: no copy into another order, and which k
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +202,72 @@ def test_plan_of_gradients() -> None:
     x, w, b = channels_last(1, 320, 32, 32), torch.randn(320), torch.randn(320)
     inputs = [tensor.requires_grad_() for tensor in (x, w, b)]
     assert interleaved(lambda x, w, b: F.silu(F.group_norm(x, 32, w, b)), *inputs) == 2
+
+
+# Channels of several images and their groups: vectors of all channels of a place are full, or overlap.
+SLICED: dict[str, tuple[tuple[int, int, int, int], int]] = {
+    "one image": ((1, 320, 64, 64), 32),
+    "vectors that overlap": ((1, 170, 64, 64), 17),
+    "two images": ((2, 96, 64, 64), 8),
+}
+
+
+@pytest.mark.parametrize("case", SLICED)
+def test_few_groups_of_large_images_have_units_for_many_threads(case: str, tmp_path: Path) -> None:
+    """Slices of their places have means of their own; what is normalized walks all of a place."""
+    sizes, groups = SLICED[case]
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        n, channels, height, width = x.shape
+        return torch.ops.aten.native_group_norm(x, w, b, n, channels, height * width, groups, 1e-5)
+
+    x, w, b = channels_last(*sizes) + 5, torch.randn(sizes[1]), torch.randn(sizes[1])
+    check(norm, x, w, b)
+    torch._dynamo.reset()
+    compiled = torch.compile(norm, backend="zefuse", dynamic=False, options={"dump_dir": str(tmp_path)})
+    results, before = [], torch.get_num_threads()
+    try:
+        for threads in 1, 3, 8:
+            torch.set_num_threads(threads)
+            results.append(compiled(x, w, b))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+    plan = json.loads((tmp_path / "graph_0" / "plan.json").read_text())
+    launches = [step["kind"] for step in plan["steps"]]
+    assert len(launches) == 3, launches
+    sums, combined, normalized = ([plan["exprs"][kind["extent"]]["value"], kind["grain"]] for kind in launches)
+    assert sums[0] >= 16 * sums[1] and normalized[0] >= 16 * normalized[1], launches
+    assert combined[0] <= sizes[0] * groups
+    assert "the lanes of 2 values loaded once" in launches[2]["note"]["schedule"]
+
+
+def test_pieces_of_a_place_are_one_dimension() -> None:
+    """Of pointwise kernels as well: what a group has one of is loaded once for all places of an image."""
+
+    def scale(x: Tensor, by: Tensor, to: Tensor, offsets: Tensor) -> Tensor:
+        n, channels, height, width = x.shape
+        groups = by.shape[1]
+        grouped = x.view(n, groups, channels // groups, height, width)
+        scaled = grouped * by.view(n, groups, 1, 1, 1) + to.view(groups, 1, 1, 1)
+        return scaled.view(x.shape) - offsets.view(-1, 1, 1)
+
+    def in_place(x: Tensor, by: Tensor, to: Tensor, offsets: Tensor) -> Tensor:
+        return x.copy_(scale(x, by, to, offsets))
+
+    for sizes, groups in ((1, 320, 8, 9), 32), ((3, 77, 6, 6), 11), ((2, 12, 8, 8), 3):
+        inputs = channels_last(*sizes), torch.randn(sizes[0], groups), torch.randn(groups), torch.randn(sizes[1])
+        torch._dynamo.reset()
+        (kernel,) = zefuse.explain(scale, *inputs).kernels
+        assert "the lanes of 2 values loaded once" in kernel["schedule"], kernel["schedule"]
+        right = scale(*[tensor.double() for tensor in inputs])
+        before = torch.get_num_threads()
+        try:
+            for function in scale, in_place:
+                for threads in 1, 3:
+                    torch.set_num_threads(threads)
+                    actual = torch.compile(function, backend="zefuse")(inputs[0].clone(), *inputs[1:])
+                    assert (actual.double() - right).abs().max() <= 1e-6 * right.abs().max()
+        finally:
+            torch.set_num_threads(before)

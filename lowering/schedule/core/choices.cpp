@@ -45,6 +45,9 @@ struct Words {
            text(interleaved.piece) + " neighbours in each place";
   }
   std::string operator()(const choice::Strips& strips) const { return text(strips.vectors) + " vectors at a time"; }
+  std::string operator()(const choice::LaneValues& held) const {
+    return "the lanes of " + text(held.values) + (held.values == 1 ? " value" : " values") + " loaded once";
+  }
   std::string operator()(const choice::Kept& kept) const {
     return "keeps " + text(kept.values) + " of a row's values in " + (kept.scratch ? "scratch" : "private") + " memory";
   }

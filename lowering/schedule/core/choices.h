@@ -51,6 +51,9 @@ struct Strips {
   int64_t vectors = 0;  // of rows that walk the reduced dims together
   int64_t vector_bytes = 0, budget_bytes = 0;
 };
+struct LaneValues {
+  int64_t values = 0;  // of all lanes of a line, loaded once for many lines
+};
 struct Kept {
   int64_t values = 0;    // of a row, that a later stage would compute again
   bool scratch = false;  // else private memory
@@ -114,9 +117,9 @@ struct AttentionGradient {
 
 using Choice =
     std::variant<choice::Pointwise, choice::Scan, choice::Reduction, choice::Scatter, choice::Sort,
-                 choice::TransposedLoad, choice::Interleaved, choice::Strips, choice::Kept, choice::ItemVectors,
-                 choice::RowTeam, choice::RowVectors, choice::LocalTiles, choice::Product, choice::PackedProduct,
-                 choice::Convolution, choice::Attention, choice::AttentionGradient>;
+                 choice::TransposedLoad, choice::Interleaved, choice::Strips, choice::LaneValues, choice::Kept,
+                 choice::ItemVectors, choice::RowTeam, choice::RowVectors, choice::LocalTiles, choice::Product,
+                 choice::PackedProduct, choice::Convolution, choice::Attention, choice::AttentionGradient>;
 using Choices = std::vector<Choice>;  // in the order in which they were made
 
 // The first of its kind; null: none.

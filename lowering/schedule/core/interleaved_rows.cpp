@@ -33,7 +33,7 @@ public:
   // Of pieces that are rows themselves, along dim `piece`.
   std::optional<unsigned> joined(unsigned piece) {
     auto size = constantOf(space_.size(piece));
-    if (!mayChange() || !size || *size < 2 || *size >= long_piece * target_.vector_width)
+    if (!mayChange(/*of_rows=*/true) || !size || *size < 2 || *size >= long_piece * target_.vector_width)
       return std::nullopt;
     collectOffsets();
     for (unsigned row : domain_.rows)
@@ -43,8 +43,8 @@ public:
   }
 
 private:
-  bool mayChange() const {
-    return graph_.offset && !domain_.instances.empty() && !domain_.scan_dim && space_.numOpaques() == 0;
+  bool mayChange(bool of_rows = false) const {
+    return graph_.offset && (of_rows || !domain_.instances.empty()) && !domain_.scan_dim && space_.numOpaques() == 0;
   }
 
   // Calls `visit` with each node that is evaluated; false: no further.

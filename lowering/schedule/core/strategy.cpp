@@ -4,6 +4,7 @@
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/schedule/core/kept_values.h"
 #include "lowering/schedule/core/op_cost.h"
+#include "lowering/schedule/core/pieces.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/core/sort_plan.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -33,6 +34,7 @@ constexpr int64_t whole_rows_budget = 16 << 10;  // the same, of strips that lea
 
 constexpr double strip_places_budget = 1 << 20;  // bytes of a strip's elements that several stages walk
 constexpr int64_t fewest_vectors = 4;
+constexpr double many_places = 32;           // that share what is loaded once for them
 constexpr double recomputed_in_strips = 24;  // operations for an element, an exponential say: less than memory's pace
 constexpr double scattered_load = 8;         // of lanes that load one by one, beside a vector's
 
@@ -54,7 +56,9 @@ public:
     if (domain_.product)
       return strategy;  // chosen with its tiles
     chooseLanes(strategy);
-    if (!target_.hasWorkGroups())
+    if (!target_.hasWorkGroups() && domain_.instances.empty())
+      choosePieces(strategy);
+    else if (!target_.hasWorkGroups())
       chooseInterleaved(strategy);
     strategy.output_levels.assign(domain_.outputs.size(), domain_.levels);
     if (!target_.hasWorkGroups()) {  // all stages of a row are one work-item's
@@ -230,6 +234,19 @@ private:
         return !domain_.find(node) && !graph_.is_input(node.value);
       });
     return expensive;
+  }
+
+  void choosePieces(Strategy& strategy) {
+    if (!strategy.lanes_in_rows || domain_.scan_dim || strategy.tile_dim != Strategy::none)
+      return;
+    auto pieces = joinPieces(domain_, strategy.row_lanes, graph_, target_, decisions_);
+    if (!pieces)
+      return;
+    strategy.row_lanes = pieces->dim;
+    strategy.lane_values_outer = pieces->outer;
+    strategy.lane_values = std::move(pieces->values);
+    if (!strategy.lane_values.empty())
+      strategy.choices.push_back(choice::LaneValues{int64_t(strategy.lane_values.size())});
   }
 
   void chooseInterleaved(Strategy& strategy) {

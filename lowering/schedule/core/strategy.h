@@ -29,6 +29,9 @@ struct Strategy {
   std::optional<InterleavedRows> interleaved;
   // In strips, per level: what its stage needs of a row alone, computed once and held like partial results.
   std::vector<std::vector<Node>> strip_values;
+  // CPU, pointwise: what a vector's lanes would load one by one, and lines share but for the outermost dims, so many.
+  std::vector<Node> lane_values;
+  unsigned lane_values_outer = 0;
   // Per output of the domain: the level of the stage that stores it; `levels`: after all reductions.
   llvm::SmallVector<unsigned> output_levels;
   std::vector<Kept> kept;

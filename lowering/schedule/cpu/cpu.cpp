@@ -11,6 +11,7 @@
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/core/stages.h"
+#include "lowering/schedule/cpu/lane_values.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -61,28 +62,50 @@ public:
 private:
   // Units are rows, or one or more vectors of rows: `blocks` of them in each line.
   void overUnits(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr blocks) {
-    Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
     if (!c_.strategy.lanes_in_rows) {
-      auto loop = e_.openLoop(begin, end, one);
+      auto loop = e_.openLoop(begin, end, constantIndex(b_, loc_, 1));
       c_.bindPosition(line_dims, loop.index());
       row();
       e_.closeLoop(loop);
-    } else if (line_dims.empty()) {
-      rowBlocks(begin, end);
+    } else if (lane_values_) {
+      overLinesThatShare(begin, end, line_dims, blocks);
     } else {
-      Value per_line = atLeastOne(c_, blocks);
-      Value first = arith::DivUIOp::create(b_, loc_, begin, per_line);
-      Value up = arith::AddIOp::create(b_, loc_, end, arith::SubIOp::create(b_, loc_, per_line, one));
-      Value last = arith::DivUIOp::create(b_, loc_, up, per_line);
-      auto loop = e_.openLoop(first, last, one);
-      c_.bindPosition(line_dims, loop.index());
-      e_.toInnermost();
-      Value start = arith::MulIOp::create(b_, loc_, loop.index(), per_line);
-      Value low = arith::MaxSIOp::create(b_, loc_, arith::SubIOp::create(b_, loc_, begin, start), zero);
-      Value high = smaller(arith::SubIOp::create(b_, loc_, end, start), per_line);
-      rowBlocks(low, high);
-      e_.closeLoop(loop);
+      overLines(begin, end, line_dims, blocks);
     }
+  }
+
+  void overLines(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr blocks) {
+    if (line_dims.empty())
+      return rowBlocks(begin, end);
+    overParts(begin, end, line_dims, atLeastOne(c_, blocks), [&](Value low, Value high) { rowBlocks(low, high); });
+  }
+
+  // What lanes would load one by one is loaded for all vectors where lines begin that share it.
+  void overLinesThatShare(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr blocks) {
+    ArrayRef<unsigned> outer = line_dims.take_front(c_.strategy.lane_values_outer);
+    ArrayRef<unsigned> inner = line_dims.drop_front(outer.size());
+    Value units = atLeastOne(c_, space_.simplify(space_.product(inner) * blocks));
+    overParts(begin, end, outer, units, [&](Value low, Value high) {
+      lane_values_->load();
+      overLines(low, high, inner, blocks);
+    });
+  }
+
+  // Units begin..end, of which each position of `dims` has `units`: calls `body` with those of each position.
+  template <typename Body> void overParts(Value begin, Value end, ArrayRef<unsigned> dims, Value units, Body body) {
+    e_.toInnermost();
+    Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
+    Value first = arith::DivUIOp::create(b_, loc_, begin, units);
+    Value up = arith::AddIOp::create(b_, loc_, end, arith::SubIOp::create(b_, loc_, units, one));
+    Value last = arith::DivUIOp::create(b_, loc_, up, units);
+    auto loop = e_.openLoop(first, last, one);
+    c_.bindPosition(dims, loop.index());
+    e_.toInnermost();
+    Value start = arith::MulIOp::create(b_, loc_, loop.index(), units);
+    Value low = arith::MaxSIOp::create(b_, loc_, arith::SubIOp::create(b_, loc_, begin, start), zero);
+    Value high = smaller(arith::SubIOp::create(b_, loc_, end, start), units);
+    body(low, high);
+    e_.closeLoop(loop);
   }
 
   // This group's part of all sets' units.
@@ -156,6 +179,8 @@ private:
     }
     if (c_.strategy.strip)
       strip_memory_ = makeStripMemory(c_);
+    if (!c_.strategy.lane_values.empty())
+      lane_values_.emplace(c_).makeMemory();
   }
 
   //===-- units that are vectors of rows -------------------------------------------------------===//
@@ -165,7 +190,11 @@ private:
     e_.toInnermost();
     if (c_.strategy.strip)
       return scheduleStrips(c_, strip_memory_, times(first, vectors_), times(last, vectors_));
-    overBlocks(c_, c_.strategy.row_lanes, first, last, [&](Value) { row(); });
+    overBlocks(c_, c_.strategy.row_lanes, first, last, [&](Value block) {
+      if (lane_values_)
+        lane_values_->bind(block);
+      row();
+    });
   }
 
   //===-- one unit -----------------------------------------------------------------------------===//
@@ -485,6 +514,7 @@ private:
   OpBuilder& b_;
   Location loc_;
   Value strip_memory_;
+  std::optional<LaneValues> lane_values_;
   int64_t vectors_ = 1;  // of a unit
   Dims rows_;
 };
