@@ -234,7 +234,11 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
             return result
         if any(result is argument or _same_storage(result, argument) for argument in arguments):
             return result
-        return _scaled(result, off(result))
+        scaled = _scaled(result, off(result))
+        if scaled.requires_grad:
+            # Once more where the program is done with it, whose incoming gradients are others than the result's own.
+            scaled.register_hook(lambda gradient: gradient * off(gradient) if _plain(gradient) else gradient)
+        return scaled
 
     def change(inputs: list[Any]) -> list[Any]:
         with torch.no_grad():

@@ -8,6 +8,7 @@ from pool import Worker
 from program import Program
 
 ENDS = ("crash", "hang")
+TIMES = 3  # what reads memory that is not its own does not end each time
 
 
 def judged(worker: Worker, program: Program, answer: dict[str, Any]) -> dict[str, Any]:
@@ -15,7 +16,10 @@ def judged(worker: Worker, program: Program, answer: dict[str, Any]) -> dict[str
     was the judge that ended the process."""
     if answer.get("kind") not in ENDS or answer["status"] != "wrong":
         return answer
-    theirs = worker.ask({"program": program.to_json(), "alone": "aot_eager"})
+    for _ in range(TIMES if answer["kind"] == "crash" else 1):
+        theirs = worker.ask({"program": program.to_json(), "alone": "aot_eager"})
+        if theirs.get("kind") in ENDS:
+            break
     if theirs.get("kind") not in ENDS or (answer["kind"] == "hang" and theirs["kind"] != "hang"):
         return answer
     ours = worker.ask({"program": program.to_json(), "alone": "zefuse"})

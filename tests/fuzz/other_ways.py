@@ -271,6 +271,25 @@ def _first_in_order(reverse: bool) -> Callable[..., Any]:
     return way
 
 
+def _as_an_image(
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """``conv1d`` of images of one row, with their channels innermost: as ``_channels_last``."""
+    result = F.conv1d(input, weight, bias, stride, padding, dilation, groups)
+    if input.dim() != 3 or type(input) is not Tensor or isinstance(padding, str):
+        return result
+    pair = [each[0] if isinstance(each, list | tuple) else each for each in (stride, padding, dilation)]
+    image = input.unsqueeze(2).contiguous(memory_format=torch.channels_last)
+    other = F.conv2d(image, weight.unsqueeze(2), bias, (1, pair[0]), (0, pair[1]), (1, pair[2]), groups)
+    return torch.empty_like(result).copy_(other.squeeze(2))
+
+
 def _channels_last(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Of convolutions oneDNN has kernels that multiply padding by NaN and kernels that leave it out."""
     result = F.conv2d(input, *args, **kwargs)
@@ -295,6 +314,56 @@ def _zeros_of_sign(of: Callable[..., Any], sign: float) -> Callable[..., Any]:
         return result
 
     return way
+
+
+def _zeros_of_two(of: Callable[..., Any], sign: float) -> Callable[..., Any]:
+    """The larger or smaller of two zeros of unlike sign, which are equal: the one of this sign."""
+
+    def way(one: Any, other: Any) -> Any:
+        result = of(one, other)
+        if type(result) is not Tensor or not result.is_floating_point():
+            return result
+        zero = torch.tensor(sign * 0.0, dtype=result.dtype)
+        unlike = (one == 0) & (other == 0) & (one.signbit() != other.signbit())
+        with torch.no_grad():
+            result.data.copy_(torch.where(unlike, zero, result))
+        return result
+
+    return way
+
+
+class _LastBitOfGradient(torch.autograd.Function):
+    """Nothing, whose gradient is that of what it is added to times ``factor``."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(factor)
+        return torch.full_like(input, -0.0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (factor,) = ctx.saved_tensors
+        return gradients[0] * factor, None
+
+
+def _of_single_elements(sign: float) -> Callable[..., Any]:
+    """``group_norm`` of groups of one element: their gradient is a difference of equal numbers, of which eager's formula leaves nothing
+    and another a last bit."""
+
+    def way(input: Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+        result = F.group_norm(input, groups, weight, bias, eps)
+        if not _is_trained(input) or input[0].numel() != groups:
+            return result
+        bit = sign * torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps * eps**-0.5
+        scale = torch.ones(input.shape[1]) if weight is None else weight.detach()
+        factor = (bit * scale).to(input.dtype).reshape(-1, *[1] * (input.dim() - 2))
+        return result + cast("Tensor", _LastBitOfGradient.apply(input, factor))
+
+    return way
+
+
+def _is_trained(input: Tensor) -> bool:
+    return type(input) is Tensor and input.requires_grad and input.is_floating_point() and input.numel() > 0
 
 
 def _pools(sign: float) -> dict[Any, Callable[..., Any]]:
@@ -413,6 +482,7 @@ _ACTIVATIONS = (F.elu, F.selu, F.celu, F.hardtanh, F.relu6, F.hardswish, F.softs
 _NORMS = (F.layer_norm, F.group_norm, F.instance_norm, F.batch_norm, F.rms_norm)
 _SUMS = (Tensor.sum, Tensor.mean, torch.sum, torch.mean)
 _SUMS += (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.avg_pool1d, F.avg_pool2d)
+_OF_TWO = (torch.minimum, torch.maximum, torch.fmin, torch.fmax)
 _TRANSPOSED = {
     F.conv_transpose1d: _with_zeros_between(F.conv_transpose1d, F.conv1d),
     F.conv_transpose2d: _with_zeros_between(F.conv_transpose2d, F.conv2d),
@@ -444,6 +514,12 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
         r"\b(elu|selu|celu|hardtanh|relu6|hardswish|softshrink|gelu)\(",
         lambda: _Mode({of: _one_by_one(of) for of in _ACTIVATIONS}),
     ),
+    *(
+        (r"\b(minimum|maximum|fmin|fmax)\(", lambda sign=sign: _Mode({of: _zeros_of_two(of, sign) for of in _OF_TWO}))
+        for sign in (1.0, -1.0)
+    ),
+    *((r"group_norm\(", lambda sign=sign: _Mode({F.group_norm: _of_single_elements(sign)})) for sign in (1.0, -1.0)),
+    (r"F\.conv1d\(", lambda: _Mode({F.conv1d: _as_an_image, torch.conv1d: _as_an_image})),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
     (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),

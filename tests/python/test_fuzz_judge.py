@@ -138,6 +138,22 @@ OTHER_WAYS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[in
         (0, 0, 1, 1),
         0.0,
     ),
+    "padding times NaN, of one dimension": (
+        ["torch.randn(2, 4, 5)", "torch.full((4, 1, 1), torch.nan)"],
+        ["F.conv1d(x0, x1, stride=2, padding=1, groups=4)", "torch.nan_to_num({0}, 1.0)"],
+        (0, 0, 0),
+        0.0,
+        (0, 0, 1),
+        0.0,
+    ),
+    "which of two zeros is the smaller, in its bits": (
+        ["torch.tensor([0.0, 1.0])"],
+        ["torch.fmin({0}, torch.tensor([-0.0, 2.0]))", "{0}.view(torch.int32)"],
+        (0,),
+        0 if torch.fmin(torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 2.0]))[0].signbit() else -(2**31),
+        (1,),
+        7,
+    ),
     "a row of 16 bits whose squares no f32 holds, normalised": (
         ["torch.stack([1e30 ** torch.eye(9)[0], torch.arange(9.0)]).to(torch.bfloat16)"],
         ["F.layer_norm({0}, (9,))", "{0} < 1.5"],
