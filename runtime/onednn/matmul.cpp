@@ -7,6 +7,7 @@
 #include "runtime/onednn/prepared_matmul.h"
 #include "runtime/onednn/primitive_cache.h"
 #include "runtime/onednn/split_matmul.h"
+#include "runtime/onednn/tiled_matmul.h"
 
 namespace zefuse::onednn {
 
@@ -38,6 +39,8 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   auto built = SplitMatmul::build(form);
   if (built.ok() && !*built)
     built = BlasMatmul::build(form);
+  if (built.ok() && !*built)
+    built = TiledMatmul::build(form);
   if (built.ok() && !*built)
     built = PreparedMatmul::build(form);  // outside the lock: generating code takes milliseconds
   if (!built.ok())

@@ -44,6 +44,8 @@ def ours(a, b, out, bias=None, post=(), operand=None, alpha=1.0, pack=False, bf1
         int(pack),
         int(bf16_math),
         ctypes.c_void_p(b.data_ptr()),
+        int(out.dtype == torch.float32),
+        0,
     )
     if not probe:
         raise RuntimeError(lib.probe_error().decode())

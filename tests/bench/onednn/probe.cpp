@@ -41,12 +41,13 @@ EXPORT const char* probe_error() { return lastError.c_str(); }
 
 EXPORT void* probe_create(int bf16, const int64_t* a, const int64_t* b, const int64_t* out, const int64_t* bias,
                           const int* kinds, const int64_t* const* operands, int post_ops, float alpha, int pack,
-                          int bf16_math, const void* b_data) {
+                          int bf16_math, const void* b_data, int out_f32, int way) {
   plan::DType dtype = bf16 ? plan::DType::bf16 : plan::DType::f32;
   onednn::MatmulDesc desc;
   desc.a = read(dtype, a);
   desc.b = read(dtype, b);
-  desc.out = read(dtype, out);
+  desc.out = read(out_f32 ? plan::DType::f32 : dtype, out);
+  desc.way = plan::LibraryWay(way);
   if (bias)
     desc.bias = read(dtype, bias);
   for (int i = 0; i < post_ops; ++i)
