@@ -39,7 +39,9 @@ SHAPES = [
 FORMS = ["x^T dy", "x w^T", "dy w"]
 
 
-def made(lib: ctypes.CDLL, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, way: int) -> tuple[Callable[[], object], str]:
+def made(
+    lib: ctypes.CDLL, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, way: int
+) -> tuple[Callable[[], object], str]:
     def geometry(t: torch.Tensor) -> object:
         return (ctypes.c_int64 * (1 + 2 * t.dim()))(t.dim(), *t.shape, *t.stride())
 
@@ -61,7 +63,13 @@ def made(lib: ctypes.CDLL, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, 
     )
     if not probe:
         raise RuntimeError(lib.probe_error().decode())
-    pointers = [ctypes.c_void_p(probe), *(ctypes.c_void_p(t.data_ptr()) for t in (a, b)), None, ctypes.c_void_p(out.data_ptr()), None]
+    pointers = [
+        ctypes.c_void_p(probe),
+        *(ctypes.c_void_p(t.data_ptr()) for t in (a, b)),
+        None,
+        ctypes.c_void_p(out.data_ptr()),
+        None,
+    ]
     keep = (a, b, out)
     return (lambda: (lib.probe_run(*pointers), keep)), lib.probe_implementation(probe).decode()
 
@@ -94,7 +102,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument("--seconds", type=float, default=0.3)
-    parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32"], help="f32: rounded, as medium precision permits")
+    parser.add_argument(
+        "--dtype", default="bf16", choices=["bf16", "f32"], help="f32: rounded, as medium precision permits"
+    )
     args = parser.parse_args()
     lib = ctypes.CDLL(args.library)
     lib.probe_create.restype = ctypes.c_void_p
@@ -115,7 +125,9 @@ def main() -> None:
         cases = [(form, (), *shape) for shape in SHAPES for form in args.forms.split(",")]
         cases += [("x^T dy", (12,), 128, 64, 128), ("x^T dy", (96,), 197, 64, 197), ("x w^T", (12,), 128, 64, 128)]
     dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
-    print(f"{'form':8s} {'batch':6s} {'rows':>6s} {'k':>6s} {'n':>6s} {'eager':>9s} {'blocked':>9s} {'taken':>9s}  blocked/taken eager/taken")
+    print(
+        f"{'form':8s} {'batch':6s} {'rows':>6s} {'k':>6s} {'n':>6s} {'eager':>9s} {'blocked':>9s} {'taken':>9s}  blocked/taken eager/taken"
+    )
     ratios, lost = [], 0
     for form, batch, rows, k, n in cases:
         a, b = (t.to(dtype) for t in operands(form, batch, rows, k, n))
@@ -133,8 +145,13 @@ def main() -> None:
             mark += f"  WRONG {error:.1e}"
         batches = "x".join(map(str, batch))
         figures = " ".join(f"{t:9.1f}" for t in times.values())
-        print(f"{form:8s} {batches:6s} {rows:6d} {k:6d} {n:6d} {figures}  {ratio:.2f} {times['eager'] / times['taken']:.2f} {name} | {blocked_name}{mark}", flush=True)
-    print(f"geometric mean of blocked/taken {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, below 0.9: {lost} of {len(ratios)}")
+        print(
+            f"{form:8s} {batches:6s} {rows:6d} {k:6d} {n:6d} {figures}  {ratio:.2f} {times['eager'] / times['taken']:.2f} {name} | {blocked_name}{mark}",
+            flush=True,
+        )
+    print(
+        f"geometric mean of blocked/taken {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, below 0.9: {lost} of {len(ratios)}"
+    )
 
 
 main()
