@@ -36,13 +36,11 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   CacheKey key = makeKey(form);
   if (auto known = findCached(key))
     return std::static_pointer_cast<const Matmul>(known);
-  auto built = SplitMatmul::build(form);
-  if (built.ok() && !*built)
-    built = BlasMatmul::build(form);
-  if (built.ok() && !*built)
-    built = TiledMatmul::build(form);
-  if (built.ok() && !*built)
-    built = PreparedMatmul::build(form);  // outside the lock: generating code takes milliseconds
+  // The first that takes it; outside the lock, since generating code takes milliseconds.
+  Result<std::shared_ptr<const Matmul>> built{std::shared_ptr<const Matmul>()};
+  for (auto* build : {SplitMatmul::build, BlasMatmul::build, TiledMatmul::build, PreparedMatmul::build})
+    if (built = build(form); !built.ok() || *built)
+      break;
   if (!built.ok())
     return built;
   return std::static_pointer_cast<const Matmul>(insertCached(key, *built));
