@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/blas_matmul.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/prepared_matmul.h"
@@ -10,6 +11,8 @@
 #include "runtime/onednn/tiled_matmul.h"
 
 namespace zefuse::onednn {
+
+using plan::LibraryWay;
 
 namespace {
 
@@ -37,10 +40,14 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   if (auto known = findCached(key))
     return std::static_pointer_cast<const Matmul>(known);
   // The first that takes it; outside the lock, since generating code takes milliseconds.
-  Result<std::shared_ptr<const Matmul>> built{std::shared_ptr<const Matmul>()};
-  for (auto* build : {SplitMatmul::build, BlasMatmul::build, TiledMatmul::build, PreparedMatmul::build})
-    if (built = build(form); !built.ok() || *built)
-      break;
+  Result<std::shared_ptr<const Matmul>> built = SplitMatmul::build(form);
+  if (built.ok() && !*built)
+    built = BlasMatmul::build(form);
+  if (form.way == LibraryWay::split || form.way == LibraryWay::blas)
+    form.way = LibraryWay::automatic;  // where they are not to be had
+  for (auto* build : {TiledMatmul::build, PreparedMatmul::build})
+    if (built.ok() && !*built)
+      built = build(form);
   if (!built.ok())
     return built;
   return std::static_pointer_cast<const Matmul>(insertCached(key, *built));

@@ -32,25 +32,6 @@ bool takes(const MatmulDesc& desc) {
          elements(desc.out.sizes) > 0 && desc.a.sizes.back() > 0 && !(desc.pack_b && rank == 3 && desc.b.sizes[0] != 1);
 }
 
-// Cycles of one thread: what it multiplies, takes apart (a right side that is not packed as well) and reads, beside
-// oneDNN's f32. Measured on a Xeon with AMX (family 6, model 207).
-bool pays(const MatmulDesc& desc) {
-  constexpr double split_rate = 56, rate = 26;             // products
-  constexpr double apart_left = 1.5, apart_right = 1.5;    // of a number
-  constexpr double after = 1;                              // of a number of the result, for what is not fused
-  constexpr double bytes = 7;                              // of a right side
-  constexpr double region = 1500, region_of_thread = 500;  // one more of the team
-  auto whole = [](int64_t size) { return double((size + tile_block - 1) / tile_block * tile_block); };
-  const double batch = desc.out.sizes.size() == 3 ? double(desc.out.sizes[0]) : 1;
-  const int64_t m = sizeAt(desc.out, 2), n = sizeAt(desc.out, 1), k = desc.a.sizes.back();
-  const double right = double(elements(desc.b.sizes)), threads = double(maxThreads());
-  const double given = std::max(batch * double(m) * double(n) * double(k) / rate, right * 4 / bytes);
-  double split = std::max(batch * whole(m) * whole(n) * whole(k) / split_rate, right * 6 / bytes);
-  split += after * double(elements(desc.out.sizes)) * double(desc.post_ops.size());
-  split += apart_left * double(elements(desc.a.sizes)) + (desc.pack_b ? 0 : apart_right * right);
-  return split / threads + region + region_of_thread * threads < 0.85 * given / threads;
-}
-
 MatrixView viewOf(const TensorDesc& desc, const void* data, int64_t batch) {
   const int64_t offset = desc.sizes.size() == 3 && desc.sizes[0] > 1 ? batch * desc.strides[0] : 0;
   return {static_cast<const float*>(data) + offset, strideAt(desc, 2), strideAt(desc, 1), sizeAt(desc, 2),
@@ -83,8 +64,7 @@ struct SplitMatmul::EdgeBlock {
 };
 
 Result<std::shared_ptr<const Matmul>> SplitMatmul::build(const MatmulDesc& desc) {
-  const bool wanted = desc.way == LibraryWay::split;
-  if (!tilesAvailable() || !(wanted || desc.way == LibraryWay::automatic) || !takes(desc) || !(wanted || pays(desc)))
+  if (desc.way != LibraryWay::split || !tilesAvailable() || !takes(desc))
     return std::shared_ptr<const Matmul>();
   auto self = std::shared_ptr<SplitMatmul>(new SplitMatmul(desc));
   Sequence& sequence = self->sequence_;

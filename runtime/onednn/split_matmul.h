@@ -1,5 +1,6 @@
-// A matmul of f32 in AMX's tiles of bf16, by the parts of its numbers (splits.h): twice as fast as in registers, and
-// nearer to double precision.
+// A matmul of f32 in AMX's tiles of bf16, by the parts of its numbers (splits.h): nearer to double precision than sums
+// in registers, and up to twice as fast on a core that has nothing else to do. Where its other hardware thread is busy
+// it may be slower, so it is taken where a measurement chose it.
 #pragma once
 
 #include "runtime/onednn/matmul.h"
@@ -10,9 +11,8 @@ namespace zefuse::onednn {
 // Built by build(); then immutable. The sums of an element have one order, whatever the number of threads.
 class SplitMatmul final : public Prepared<Matmul> {
 public:
-  // nullptr where this processor has no tiles, it does not take the product (other element types, scaled ones, rows of
-  // the result that are not contiguous) or, unless the descriptor asks for this way, it does not pay. `desc` is
-  // canonical.
+  // nullptr unless the descriptor asks for this way, where this processor has no tiles, or does not take the product
+  // (other element types, scaled ones, rows of the result that are not contiguous). `desc` is canonical.
   static Result<std::shared_ptr<const Matmul>> build(const MatmulDesc& desc);
 
   size_t packedBytes() const override;

@@ -10,7 +10,6 @@
 #include <random>
 #include <thread>
 
-#include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/f16.h"
 #include "tests/unit/onednn/reference.h"
 
@@ -174,25 +173,23 @@ TEST(Matmul, PackedWeightsAreIndependentOfTheOriginal) {
   EXPECT_EQ(compare(test), "");
 }
 
-// A training step's: with bias, epilogue and gradients' forms, by oneDNN's gemm, which reads both sides as they lie, or
-// in AMX's tiles.
+// A training step's: with bias, epilogue and gradients' forms, by oneDNN's gemm, which reads both sides as they lie.
 TEST(Matmul, LargeProductsThatNobodyPacks) {
-  MatmulDesc forward = linear(256, 256, 640);
+  MatmulDesc forward = linear(128, 256, 640);
   forward.bias = dense(DType::f32, {640});
   forward.post_ops = {{PostOpKind::gelu_erf, {}}};
   MatmulDesc of_input = forward, of_weight = forward;
   of_input.b = dense(DType::f32, {256, 640});
   of_input.bias.reset();
   of_input.post_ops = {{PostOpKind::add, of_input.out}};
-  of_weight.a = permuted(DType::f32, {256, 256}, {1, 0});
+  of_weight.a = permuted(DType::f32, {128, 256}, {1, 0});
   of_weight.b = of_input.b;
   for (const MatmulDesc& desc : {forward, of_input, of_weight}) {
     expectCorrect(desc);
     auto matmul = Matmul::get(desc);
     ASSERT_TRUE(matmul.ok());
-    EXPECT_EQ((*matmul)->implementation().find(tilesAvailable() ? "tiles of three bf16" : "gemm:jit"), 0u)
-        << (*matmul)->implementation();
-    if (!blockedOnThisHost() || tilesAvailable())
+    EXPECT_EQ((*matmul)->implementation().find("gemm:jit"), 0u) << (*matmul)->implementation();
+    if (!blockedOnThisHost())
       continue;  // it is gemm anyway
     MatmulDesc packed = desc;
     packed.pack_b = true;
@@ -257,10 +254,7 @@ TEST(Matmul, CommonProductsNeedNoCopies) {
     desc.bias = dense(dtype, {1536});
     desc.post_ops = {{PostOpKind::gelu_erf, {}}, {PostOpKind::add, desc.out}};
     desc.pack_b = true;
-    if (dtype == DType::f32 && tilesAvailable())
-      EXPECT_EQ(implementation(desc), "tiles of three bf16; then gelu_erf; then add");
-    else
-      expectFused(desc, "linear");
+    expectFused(desc, "linear");
   }
 }
 
@@ -276,8 +270,7 @@ TEST(Matmul, RoundsOperandsOfF32WhereThatIsPermittedAndPays) {
   const bool has_bf16 = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
   auto rounds = [](const MatmulDesc& desc) {
     const std::string name = (*Matmul::get(desc))->implementation();
-    return !name.starts_with("tiles of three bf16") &&
-           (name.find("bf16") != name.npos || name.find("amx") != name.npos);
+    return name.find("bf16") != name.npos || name.find("amx") != name.npos;
   };
   MatmulDesc packed = linear(16, 512, 256);
   packed.pack_b = true;

@@ -146,25 +146,16 @@ TEST_F(SplitMatmul, BitsDoNotDependOnTheThreads) {
   setMaxThreads(before);
 }
 
-TEST_F(SplitMatmul, IsTakenWhereItPays) {
-  const int before = maxThreads();
-  setMaxThreads(1);
-  auto automatic = [](MatmulDesc desc, bool pack) {
-    desc.way = LibraryWay::automatic;
-    desc.pack_b = pack;
-    return isSplit(desc);
-  };
-  EXPECT_TRUE(automatic(product(128, 768, 768), true));
-  EXPECT_TRUE(automatic(product(256, 768, 768), false));
-  EXPECT_FALSE(automatic(product(1, 768, 768), true));
-  EXPECT_FALSE(automatic(product(8, 8, 8), false));
-  MatmulDesc other = product(128, 768, 768);
-  other.fpmath = FpMath::bf16;
-  EXPECT_FALSE(automatic(other, true));
-  other = product(128, 768, 768);
-  other.alpha = 0.5f;
-  EXPECT_FALSE(automatic(other, true));
-  setMaxThreads(before);
+TEST_F(SplitMatmul, IsTakenWhereAMeasurementChoseIt) {
+  EXPECT_TRUE(isSplit(product(128, 768, 768)));
+  MatmulDesc desc = product(128, 768, 768), automatic = desc;
+  automatic.way = LibraryWay::automatic;
+  EXPECT_FALSE(isSplit(automatic));
+  // What it does not take is as automatic.
+  desc.alpha = automatic.alpha = 0.5f;
+  EXPECT_EQ(implementationOf(desc), implementationOf(automatic));
+  Case test = makeCase(desc);
+  EXPECT_EQ(runAndCompare(test), "");
 }
 
 }  // namespace
