@@ -5,10 +5,8 @@
 #include <dnnl.h>
 #include <limits>
 
-#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
-#include "runtime/onednn/engine.h"
 #include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/team.h"
 
@@ -71,16 +69,9 @@ Result<std::shared_ptr<const Matmul>> BlasMatmul::build(const MatmulDesc& desc) 
   auto self = std::shared_ptr<BlasMatmul>(new BlasMatmul(desc));
   self->a_ = *a;
   self->b_ = *b;
-  std::string why;
-  bool built = false;
-  const Status status = guarded(self->sequence_.text, [&]() -> Status {
-    const WithoutFork without_fork;
-    built = appendTail(self->sequence_, desc, why);
-    if (built)
-      self->sequence_.placeScratchpad();
-    return Status();
-  });
-  return status.ok() && built ? std::shared_ptr<const Matmul>(std::move(self)) : nullptr;
+  if (!prepareTail(self->sequence_, desc))
+    return std::shared_ptr<const Matmul>();
+  return std::shared_ptr<const Matmul>(std::move(self));
 }
 
 BlasMatmul::BlasMatmul(const MatmulDesc& desc)

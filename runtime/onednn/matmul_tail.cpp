@@ -1,14 +1,17 @@
 #include "runtime/onednn/matmul_tail.h"
 
+#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/engine.h"
+#include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
 
 using plan::DType;
 
 bool isColumnBias(const MatmulDesc& desc) {
-  if (!desc.bias || desc.bias->dtype != DType::f32)
+  if (!desc.bias)
     return false;
   const int64_t columns = desc.out.sizes.back();
   return desc.bias->sizes.back() == columns && elements(desc.bias->sizes) == columns && desc.bias->strides.back() == 1;
@@ -20,7 +23,7 @@ bool endsInPlace(const MatmulDesc& desc) {
       return false;
   const bool other_bias = desc.bias && !isColumnBias(desc);
   bool operands = other_bias;
-  if (other_bias && (desc.bias->dtype != DType::f32 || !isDense(*desc.bias)))
+  if ((desc.bias && desc.bias->dtype != DType::f32) || (other_bias && !isDense(*desc.bias)))
     return false;
   for (const PostOpDesc& op : desc.post_ops)
     if (op.operand) {
@@ -32,7 +35,7 @@ bool endsInPlace(const MatmulDesc& desc) {
   return desc.out.strides.back() == 1 && distinct(desc.out) && (isDense(desc.out) || !operands);
 }
 
-bool appendTail(Sequence& sequence, const MatmulDesc& desc, std::string& why) {
+bool prepareTail(Sequence& sequence, const MatmulDesc& desc) {
   std::vector<TailOp> tail;
   if (desc.bias && !isColumnBias(desc))
     tail.push_back({plan::PostOpKind::add, slotBias, *desc.bias});
@@ -41,7 +44,17 @@ bool appendTail(Sequence& sequence, const MatmulDesc& desc, std::string& why) {
     tail.push_back({op.kind, op.operand ? int(firstOperand + i) : -1, op.operand ? *op.operand : TensorDesc()});
   }
   sequence.post_ops = desc.post_ops.size();
-  return appendTail(sequence, tail, 0, desc.out, why);
+  const OneThread alone(sequence.one_thread);
+  bool prepared = false;
+  const Status status = guarded(sequence.text, [&]() -> Status {
+    const WithoutFork without_fork;
+    std::string why;
+    prepared = appendTail(sequence, tail, 0, desc.out, why);
+    if (prepared)
+      sequence.placeScratchpad();
+    return Status();
+  });
+  return status.ok() && prepared;
 }
 
 }  // namespace zefuse::onednn

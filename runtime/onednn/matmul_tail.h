@@ -14,7 +14,7 @@ bool isColumnBias(const MatmulDesc& desc);
 // place.
 bool endsInPlace(const MatmulDesc& desc);
 
-// Appends it to the sequence; false with a reason in `why` where oneDNN has no primitive for it. May throw dnnl::error.
-bool appendTail(Sequence& sequence, const MatmulDesc& desc, std::string& why);
+// Prepares it as the sequence's steps, and the sequence's scratch memory; false where oneDNN has no primitive for it.
+bool prepareTail(Sequence& sequence, const MatmulDesc& desc);
 
 }  // namespace zefuse::onednn

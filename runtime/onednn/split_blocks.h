@@ -12,15 +12,6 @@ ZEFUSE_TILES inline __mmask16 beyondSplit(__m512 x) {
   return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(most_split), _CMP_GT_OQ);
 }
 
-// The parts of 16 numbers, `step` numbers apart. Subnormal ones are zero, those that round to infinity have no others.
-ZEFUSE_TILES inline void storeSplit(uint16_t* to, int64_t step, __m512 x) {
-  for (int64_t part = 0; part < split_parts; ++part) {
-    const auto rounded = (__m256i)_mm512_cvtneps_pbh(x);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + part * step), rounded);
-    x = _mm512_sub_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16)));
-  }
-}
-
 // The next part of 16 numbers, in the upper half of each, and x what is left of them: as storeSplit.
 ZEFUSE_TILES inline __m512i takeRounded(__m512& x) {
   const __m512i part = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)), 16);
@@ -77,16 +68,15 @@ constexpr int64_t splitBlock(int64_t depth) { return (depth + tile_depth - 1) / 
 
 // The view's first 16 rows of 16 numbers; zeros where it has none.
 ZEFUSE_TILES inline void loadSquare(const MatrixView& view, __m512 to[16]) {
-  auto first = [](int64_t count) { return __mmask16(count >= 16 ? 0xffff : count > 0 ? (1u << count) - 1 : 0); };
   if (view.column == 1) {
-    const __mmask16 there = first(view.columns);
+    const __mmask16 there = firstOf16(view.columns);
     for (int64_t i = 0; i < 16; ++i)
       to[i] = i < view.rows ? _mm512_maskz_loadu_ps(there, view.data + i * view.row) : _mm512_setzero_ps();
     return;
   }
   __m512i columns[16];
   if (view.row == 1) {
-    const __mmask16 there = first(view.rows);
+    const __mmask16 there = firstOf16(view.rows);
     for (int64_t j = 0; j < 16; ++j)
       columns[j] =
           j < view.columns ? _mm512_maskz_loadu_epi32(there, view.data + j * view.column) : _mm512_setzero_si512();
@@ -113,7 +103,8 @@ ZEFUSE_TILES inline void splitLeft(const MatrixView& view, uint16_t* to, uint8_t
         loadSquare(view.from(half * 16, k + column), rows);
         for (int64_t i = 0; i < 16; ++i) {
           beyond[half * 16 + i] |= beyondSplit(rows[i]);
-          storeSplit(to + half * split_tile + i * tile_depth + column, tile_factors, rows[i]);
+          storeSplit(reinterpret_cast<__bf16*>(to) + half * split_tile + i * tile_depth + column, tile_factors,
+                     rows[i]);
         }
       }
   for (int64_t i = 0; i < 32; ++i)
@@ -229,7 +220,7 @@ template <typename Columns>
 ZEFUSE_TILES inline void multiplyPlainRow(const MatrixView& x, const Columns& right, const float* bias, float* out,
                                           int64_t columns) {
   for (int64_t column = 0; column < columns && column < tile_block; column += 16) {
-    const auto there = __mmask16(columns - column >= 16 ? 0xffff : (1u << (columns - column)) - 1);
+    const __mmask16 there = firstOf16(columns - column);
     __m512 sum = bias ? _mm512_maskz_loadu_ps(there, bias + column) : _mm512_setzero_ps();
     for (int64_t k = 0; k < x.columns; k += 16) {
       __m512 rows[16];

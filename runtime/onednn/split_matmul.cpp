@@ -4,10 +4,8 @@
 #include <atomic>
 #include <cstring>
 
-#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
-#include "runtime/onednn/engine.h"
 #include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/split_blocks.h"
 #include "runtime/onednn/team.h"
@@ -71,17 +69,7 @@ Result<std::shared_ptr<const Matmul>> SplitMatmul::build(const MatmulDesc& desc)
   const double products = double(self->batch_ * self->rows_ * self->columns_) * double(self->depth_);
   constexpr double products_per_nanosecond = 150;
   sequence.one_thread = threadsWorth(products / products_per_nanosecond, maxThreads()) == 1;
-  const OneThread alone(sequence.one_thread);
-  std::string why;
-  bool built = false;
-  const Status status = guarded(sequence.text, [&]() -> Status {
-    const WithoutFork without_fork;
-    built = appendTail(sequence, desc, why);
-    if (built)
-      sequence.placeScratchpad();
-    return Status();
-  });
-  if (!status.ok() || !built)
+  if (!prepareTail(sequence, desc))
     return std::shared_ptr<const Matmul>();
   return std::shared_ptr<const Matmul>(std::move(self));
 }

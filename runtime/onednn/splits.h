@@ -15,4 +15,17 @@ constexpr int64_t split_parts = 3;
 constexpr float most_split = 0x1p60f;
 constexpr int64_t split_tile = split_parts * tile_factors;  // the parts of a tile's numbers, one tile behind another
 
+// The parts of a vector's numbers, `step` numbers apart. Subnormal ones are zero, those that round to infinity have no
+// others. It is inlined into what is compiled for a processor with tiles.
+template <typename Floats> [[gnu::always_inline]] inline void storeSplit(__bf16* to, int64_t step, const Floats& x) {
+  typedef __bf16 Narrow __attribute__((vector_size(sizeof(Floats) / 2), aligned(2)));
+  Floats rest = x;
+#pragma clang loop unroll(full)
+  for (int part = 0; part < split_parts; ++part) {
+    const Narrow rounded = __builtin_convertvector(rest, Narrow);
+    *reinterpret_cast<Narrow*>(to + part * step) = rounded;
+    rest -= __builtin_convertvector(rounded, Floats);
+  }
+}
+
 }  // namespace zefuse::onednn

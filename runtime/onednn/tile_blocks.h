@@ -16,6 +16,12 @@ constexpr int64_t tile_block = 32;  // two tiles of sums high and wide: each fac
 
 constexpr float log2_e = 1.44269504f;
 
+// Which of 16 or 32 places the first `count` are, of which there may be none.
+inline __mmask16 firstOf16(int64_t count) {
+  return __mmask16(count >= 16 ? 0xffffu : count > 0 ? (1u << count) - 1 : 0);
+}
+inline __mmask32 firstOf32(int64_t count) { return count >= 32 ? ~0u : count > 0 ? (1u << count) - 1 : 0; }
+
 inline int64_t toBlocks(int64_t count) { return (count + tile_block - 1) / tile_block * tile_block; }
 
 // Hands out scratch memory part by part; with none it counts the bytes.
@@ -100,8 +106,7 @@ ZEFUSE_TILES inline __m512i interleaved(__m256i even, __m256i odd) {
 ZEFUSE_TILES inline void packRows(const __bf16* from, int64_t from_row, int64_t count, int64_t width, __bf16* to) {
   const int64_t depth = toBlocks(count), columns = toBlocks(width);
   for (int64_t n = 0; n < columns; n += 16) {
-    const int64_t left = width - n < 0 ? 0 : width - n < 16 ? width - n : 16;
-    const auto there = __mmask16((1u << left) - 1);
+    const __mmask16 there = firstOf16(width - n);
     for (int64_t k = 0; k < depth; k += 2, to += 32) {
       const __bf16* even = from + k * from_row + n;
       const __m256i low = k < count ? _mm256_maskz_loadu_epi16(there, even) : _mm256_setzero_si256();
@@ -142,8 +147,7 @@ ZEFUSE_TILES inline void packTransposed(const __bf16* from, int64_t from_row, in
                                         __bf16* to) {
   for (int64_t n = 0; n < toBlocks(count); n += 16)
     for (int64_t k = 0; k < depth; k += tile_depth, to += tile_factors) {
-      const int64_t left = depth - k;
-      const __mmask32 there = left < 32 ? (1u << left) - 1 : ~0u;
+      const __mmask32 there = firstOf32(depth - k);
       __m512i pairs[16];
       for (int64_t i = 0; i < 16; ++i)
         pairs[i] =

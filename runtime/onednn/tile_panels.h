@@ -10,9 +10,6 @@
 
 namespace zefuse::onednn {
 
-inline __mmask16 firstOf16(int64_t count) { return __mmask16(count >= 16 ? 0xffffu : (1u << count) - 1); }
-inline __mmask32 firstOf32(int64_t count) { return count >= 32 ? ~0u : (1u << count) - 1; }
-
 // Numbers as bf16; f32 is rounded.
 ZEFUSE_TILES inline __m256i load16(const __bf16* from, __mmask16 there) {
   return _mm256_maskz_loadu_epi16(there, from);

@@ -7,6 +7,7 @@
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
+#include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/team.h"
 #include "runtime/onednn/tile_panels.h"
 
@@ -342,12 +343,8 @@ bool takes(const MatmulDesc& desc) {
   if (!tilesAvailable() || desc.way != LibraryWay::automatic || desc.pack_b || !desc.post_ops.empty() ||
       !(narrow || rounded) || elements(desc.out.sizes) == 0)
     return false;
-  if (desc.bias) {
-    const TensorDesc& bias = *desc.bias;
-    if (bias.dtype == DType::f16 || bias.sizes.back() != desc.out.sizes.back() || bias.strides.back() != 1 ||
-        elements(bias.sizes) != bias.sizes.back())
-      return false;
-  }
+  if (desc.bias && (desc.bias->dtype == DType::f16 || !isColumnBias(desc)))
+    return false;
   const std::vector<int64_t>& right = desc.b.strides;
   return (right.back() == 1 || right[right.size() - 2] == 1) && desc.out.strides.back() == 1;
 }

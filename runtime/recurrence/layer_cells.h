@@ -9,18 +9,6 @@
 
 namespace zefuse::recurrence {
 
-// A vector's parts: 16 numbers each, a tile's row apart.
-template <int lanes> [[gnu::always_inline]] inline void storeSplit(__bf16* to, const Vector<lanes>& x) {
-  typedef __bf16 Narrow __attribute__((vector_size(lanes * sizeof(__bf16)), aligned(2)));
-  Vector<lanes> rest = x;
-#pragma clang loop unroll(full)
-  for (int part = 0; part < split_parts; ++part) {
-    const Narrow rounded = __builtin_convertvector(rest, Narrow);
-    *reinterpret_cast<Narrow*>(to + part * onednn::tile_depth) = rounded;
-    rest -= __builtin_convertvector(rounded, Vector<lanes>);
-  }
-}
-
 // Where unit or input `k`, a multiple of 16, is in a row.
 constexpr int64_t placeInSplit(int64_t k) {
   return k / onednn::tile_depth * split_parts * onednn::tile_depth + k % onednn::tile_depth;
@@ -89,7 +77,7 @@ template <int lanes, int rows, bool splits>
     if constexpr (splits) {
       if (count < lanes)
         keepFirst<lanes>(hidden[r], count);
-      storeSplit<lanes>(s.splits.stateAt(n + 1, b + r) + placeInSplit(unit), hidden[r]);
+      onednn::storeSplit(s.splits.stateAt(n + 1, b + r) + placeInSplit(unit), onednn::tile_depth, hidden[r]);
     } else if (s.near_hidden.data) {
       store<lanes>(s.near_hidden.at(n & 1, b + r) + unit, hidden[r], count);
     }

@@ -1,11 +1,12 @@
-// The loops over the steps of an LSTM of f32 whose input is multiplied with it, in AMX's tiles of bf16 (splits.h). As
-// in layer_tiles.h the formula of one block of units and up to 32 rows goes on while the tiles multiply the next.
+// The loops over the steps of an LSTM of f32 whose input is multiplied with it, in AMX's tiles of bf16 (splits.h).
 #pragma once
 
 #include <cstring>
 
+#include "runtime/onednn/split_blocks.h"
 #include "runtime/recurrence/layer_cells.h"
 #include "runtime/recurrence/levels.h"
+#include "runtime/recurrence/tile_pipeline.h"
 
 namespace zefuse::recurrence {
 
@@ -14,18 +15,15 @@ using onednn::tile_depth, onednn::tile_factors, onednn::tile_rows, onednn::tile_
 // A row of `count` numbers, and zeros up to `depth`.
 [[ZEFUSE_TILE_LEVEL, gnu::always_inline]] inline void splitNumbers(const float* from, int64_t count, int64_t depth,
                                                                    __bf16* to) {
-  auto beyond = Vector<16>{} > most_split;
+  __mmask16 beyond = 0;
   for (int64_t k = 0; k < depth; k += tile_rows) {
     Vector<16> x = {};
     if (k < count)
       load<16>(x, from + k, count - k);
-    beyond |= ~(x <= most_split) | ~(x >= -most_split);  // a NaN is beyond too
-    storeSplit<16>(to + placeInSplit(k), x);
+    beyond |= onednn::beyondSplit((__m512)x);
+    onednn::storeSplit(to + placeInSplit(k), tile_depth, x);
   }
-  bool plain = false;
-  for (int lane = 0; lane < 16; ++lane)
-    plain |= beyond[lane] != 0;
-  const uint16_t line = plain;
+  const uint16_t line = beyond != 0;
   std::memcpy(to + placeInSplit(depth), &line, sizeof(line));
 }
 
@@ -45,8 +43,7 @@ struct SplitFactor {
 // The sums of a block's four gates for one or two groups of rows, two gates at a time.
 struct SplitProduct {
   SplitFactor of_input, of_state;
-  bool two = false;    // groups
-  int64_t second = 0;  // rows from the first to the second
+  int64_t second = 0;  // rows from the first group to the second; 0: there is one
   float* sums = nullptr;
   int64_t gates = 0, k = 0;  // where it is
 
@@ -56,14 +53,14 @@ struct SplitProduct {
   [[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void add() const {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
-    if (two) {
+    if (second > 0) {
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
   }
   [[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void loadLeft(const __bf16* left, int64_t row) const {
     _tile_loadd(4, left, row * int64_t(sizeof(__bf16)));
-    if (two)
+    if (second > 0)
       _tile_loadd(5, left + second * row, row * int64_t(sizeof(__bf16)));
   }
   [[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void loadRight(const uint16_t* right) const {
@@ -105,7 +102,7 @@ struct SplitProduct {
       float* to = sums + gates * tile_sums;
       _tile_stored(0, to, 64);
       _tile_stored(1, to + tile_sums, 64);
-      if (two) {
+      if (second > 0) {
         _tile_stored(2, to + 4 * tile_sums, 64);
         _tile_stored(3, to + 5 * tile_sums, 64);
       }
@@ -118,7 +115,6 @@ struct SplitProduct {
 // A row's sums anew, [4] of them `tile_sums` apart: = or, with `adds`, += x @ a block of the packed weight.
 [[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void multiplyPlain(const float* x, int64_t count, const uint16_t* packed,
                                                                bool adds, float* sums) {
-  typedef uint32_t Bits __attribute__((vector_size(64), aligned(2)));
   for (int64_t gate = 0; gate < 4; ++gate) {
     Vector<16> sum = {};
     if (adds)
@@ -126,13 +122,7 @@ struct SplitProduct {
     for (int64_t k = 0; k < count; ++k) {
       const uint16_t* tile =
           packed + (k / tile_depth * 4 + gate) * split_parts * tile_factors + k % tile_depth / 2 * 2 * tile_rows;
-      Vector<16> weight = {};
-#pragma clang loop unroll(full)
-      for (int part = 0; part < split_parts; ++part) {
-        const Bits pairs = *reinterpret_cast<const Bits*>(tile + part * tile_factors);
-        weight += (Vector<16>)(k % 2 ? pairs & 0xffff0000u : pairs << 16);
-      }
-      sum += weight * x[k];
+      sum += (Vector<16>)onednn::joinParts(tile, k % 2 != 0) * x[k];
     }
     store<16>(sums + gate * tile_sums, sum, 16);
   }
@@ -165,14 +155,35 @@ struct OwnRows {
   multiplyPlain(state, s.hidden, splits.packed_state + block * splitBlock(splits.state_depth), true, sums);
 }
 
+// A step, as runBlocks() asks for it.
+struct SplitStep {
+  const Sequence& s;
+  int64_t n;
+
+  SplitProduct product(const BlockOfGroups& of, float* sums) const {
+    const Splits& splits = s.splits;
+    SplitProduct product;
+    product.of_input = {splits.inputAt(n, of.from), splits.input_depth,
+                        splits.packed_input + of.block * splitBlock(splits.input_depth)};
+    product.of_state = {splits.stateAt(n, of.from), splits.state_depth,
+                        splits.packed_state + of.block * splitBlock(splits.state_depth)};
+    product.second = of.second;
+    product.sums = sums;
+    return product;
+  }
+  [[ZEFUSE_TILE_LEVEL, gnu::always_inline]] void formula(int64_t b, int64_t count, int64_t block, float* sums) const {
+    mendPlainRow(s, n, b, block, sums);
+    if (count == 1) {
+      layerCells<16, 1, true>(s, n, b, block * tile_rows, sums);
+      return;
+    }
+    mendPlainRow(s, n, b + 1, block, sums + tile_rows);
+    layerCells<16, 2, true>(s, n, b, block * tile_rows, sums);
+  }
+};
+
 [[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void runLayerInSplits(const Sequence& s, const Share& share) {
-  // Groups of one size, as in runStepsInTiles.
-  const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
-  const int64_t rows = (count + groups - 1) / groups, pairs = (groups + 1) / 2;
-  const int64_t blocks = share.last_block - share.first_block;
   const Splits& splits = s.splits;
-  alignas(64) float sums[2][8 * tile_sums];
-  auto begins = [&](int64_t group) { return std::min(share.first_row + group * rows, share.last_row - rows); };
   auto meet = [&](int64_t phase) {
     if (share.meeting)
       share.meeting->wait(share.parts, phase);
@@ -184,47 +195,10 @@ struct OwnRows {
   }
   splitInput(s, own, 0);
   meet(1);
-  onednn::configureTiles(rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
+  const RowGroups groups(share);
+  onednn::configureTiles(groups.rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
-    auto product = [&](int64_t number) {  // blocks, and in each the pairs of groups
-      const int64_t block = share.first_block + number / pairs, group = number % pairs * 2;
-      const int64_t from = begins(group);
-      SplitProduct product;
-      product.of_input = {splits.inputAt(n, from), splits.input_depth,
-                          splits.packed_input + block * splitBlock(splits.input_depth)};
-      product.of_state = {splits.stateAt(n, from), splits.state_depth,
-                          splits.packed_state + block * splitBlock(splits.state_depth)};
-      product.two = group + 1 < groups;
-      product.second = product.two ? begins(group + 1) - from : 0;
-      product.sums = sums[number & 1];
-      return product;
-    };
-    SplitProduct next = product(0);
-    next.advance(next.parts());
-    for (int64_t number = 0; number < blocks * pairs; ++number) {
-      const bool last = number + 1 == blocks * pairs;
-      if (!last)
-        next = product(number + 1);
-      const int64_t block = share.first_block + number / pairs;
-      const int64_t formulas = (number % pairs * 2 + 1 < groups ? 2 : 1) * ((rows + 1) / 2);  // of two rows, at most
-      int64_t formula = 0;
-      for (int64_t group = number % pairs * 2, half = 0; half < 2 && group < groups; ++group, ++half) {
-        const int64_t begin = share.first_row + group * rows, end = std::min(begin + rows, share.last_row);
-        for (int64_t b = begin; b < end; b += 2, ++formula) {
-          if (!last)
-            next.advance(next.parts() * (formula + 1) / formulas - next.parts() * formula / formulas);
-          float* of_rows = sums[number & 1] + half * 4 * tile_sums + (b - begins(group)) * tile_rows;
-          for (int64_t row = 0; row < std::min<int64_t>(2, end - b); ++row)
-            mendPlainRow(s, n, b + row, block, of_rows + row * tile_rows);
-          if (b + 1 < end)
-            layerCells<16, 2, true>(s, n, b, block * tile_rows, of_rows);
-          else
-            layerCells<16, 1, true>(s, n, b, block * tile_rows, of_rows);
-        }
-      }
-      if (!last)
-        next.advance(next.parts());
-    }
+    runBlocks(SplitStep{s, n}, groups, share);
     if (n + 1 == s.steps)
       break;
     splitInput(s, own, n + 1);

@@ -1,11 +1,10 @@
-// The loops over the steps of an LSTM whose input is multiplied with it, in AMX's tiles: while the formula of one block
-// of units and up to 32 rows goes on, the tiles multiply the next. Nothing of the gates is written farther away than
-// the nearest cache, and both take about as long.
+// The loops over the steps of an LSTM whose input is multiplied with it, in AMX's tiles.
 #pragma once
 
 #include "runtime/onednn/amx_tiles.h"
 #include "runtime/recurrence/levels.h"
 #include "runtime/recurrence/steps.h"
+#include "runtime/recurrence/tile_pipeline.h"
 #include "runtime/recurrence/tiles.h"
 
 namespace zefuse::recurrence {
@@ -63,48 +62,33 @@ struct TileProduct {
   }
 };
 
+// A step, as runBlocks() asks for it.
+struct TileStep {
+  const Sequence& s;
+  int64_t n, t;
+
+  TileProduct product(const BlockOfGroups& of, float* sums) const {
+    const int64_t depth = s.tiles.depth;
+    TileProduct product;
+    product.of_input = inputFactors(s, t, of.from, of.block);
+    product.of_state = {s.tiles.at(n, of.from), depth, depth, s.tiles.packed + of.block * depth * 4 * tile_rows};
+    product.second = of.second;
+    product.sums = sums;
+    return product;
+  }
+  [[ZEFUSE_TILE_LEVEL, gnu::always_inline]] void formula(int64_t b, int64_t count, int64_t block,
+                                                         const float* sums) const {
+    tileOf<16, 2, true>(s, t, b, block, count, sums);
+  }
+};
+
 [[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void runLayerInTiles(const Sequence& s, const Share& share) {
-  // Groups of one size, as in runStepsInTiles.
-  const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
-  const int64_t rows = (count + groups - 1) / groups, pairs = (groups + 1) / 2;
-  const int64_t blocks = share.last_block - share.first_block, depth = s.tiles.depth;
-  alignas(64) float sums[2][8 * tile_sums];
-  onednn::configureTiles(rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
-  auto begins = [&](int64_t group) { return std::min(share.first_row + group * rows, share.last_row - rows); };
+  const RowGroups groups(share);
+  onednn::configureTiles(groups.rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
-    const int64_t t = s.step(n);
     if (share.meeting && n > 0)
       share.meeting->wait(share.parts, n);
-    auto product = [&](int64_t number) {  // blocks, and in each the pairs of groups
-      const int64_t block = share.first_block + number / pairs, group = number % pairs * 2;
-      const int64_t from = begins(group);
-      TileProduct product;
-      product.of_input = inputFactors(s, t, from, block);
-      product.of_state = {s.tiles.at(n, from), depth, depth, s.tiles.packed + block * depth * 4 * tile_rows};
-      product.second = group + 1 < groups ? begins(group + 1) - from : 0;
-      product.sums = sums[number & 1];
-      return product;
-    };
-    TileProduct next = product(0);
-    next.advance(next.parts());
-    for (int64_t number = 0; number < blocks * pairs; ++number) {
-      const bool last = number + 1 == blocks * pairs;
-      if (!last)
-        next = product(number + 1);
-      const int64_t block = share.first_block + number / pairs;
-      for (int64_t group = number % pairs * 2, half = 0; half < 2 && group < groups; ++group, ++half) {
-        const int64_t begin = share.first_row + group * rows, end = std::min(begin + rows, share.last_row);
-        const float* of_group = sums[number & 1] + half * 4 * tile_sums;
-        const int64_t each = (next.parts() + rows - 1) / rows;  // a formula of two rows of 2 * rows
-        for (int64_t b = begin; b < end; b += 2) {
-          if (!last)
-            next.advance(each);
-          tileOf<16, 2, true>(s, t, b, block, end - b, of_group + (b - begins(group)) * tile_rows);
-        }
-      }
-      if (!last)
-        next.advance(next.parts());
-    }
+    runBlocks(TileStep{s, n, s.step(n)}, groups, share);
   }
   onednn::releaseTiles();
 }

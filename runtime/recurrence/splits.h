@@ -7,7 +7,7 @@
 
 namespace zefuse::recurrence {
 
-using onednn::split_parts, onednn::most_split;
+using onednn::split_parts;
 
 // Numbers of bf16 from a row to the next. A row is [depth / 32][3][32], `depth` of whole tiles, and behind it a line of
 // a cache whose first number says whether the row must be multiplied as it is. An odd number of lines: the 16 rows of a
