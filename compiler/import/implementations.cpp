@@ -26,6 +26,7 @@ constexpr std::pair<StringLiteral, StringLiteral> names[] = {
     {"padded", "the library's direct convolution of a padded copy"},
     {"split", "the product of numbers in three parts of bf16"},
     {"blas", "the product of torch's MKL"},
+    {"winograd", "Winograd's convolution"},
 };
 
 class KeyText {
@@ -156,7 +157,8 @@ std::vector<Implementation> implementationsFor(const fx::Node& node, ArrayRef<Op
     found.insert(found.end(), {Implementation::blocked, Implementation::gemm, Implementation::inner_product,
                                Implementation::split, Implementation::blas});
   if (convolutions)
-    found.insert(found.end(), {Implementation::direct, Implementation::by_product, Implementation::padded});
+    found.insert(found.end(), {Implementation::direct, Implementation::by_product, Implementation::padded,
+                               Implementation::winograd});
   return found;
 }
 

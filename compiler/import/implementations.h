@@ -24,7 +24,8 @@ enum class Implementation : uint8_t {
   by_product,
   padded,
   split,
-  blas
+  blas,
+  winograd
 };
 
 // The decision's name in a tuned row.

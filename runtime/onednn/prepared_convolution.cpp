@@ -5,6 +5,7 @@
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/team.h"
+#include "runtime/onednn/winograd.h"
 
 namespace zefuse::onednn {
 
@@ -39,6 +40,22 @@ bool multipliesCodesExactly() {
 }
 
 bool hasEveryElement(const TensorDesc& operand, const TensorDesc& out) { return operand.sizes == out.sizes; }
+
+// nullopt for what Winograd's convolution leaves to oneDNN: a pass over the result.
+std::optional<WinogradPostOp> winogradPostOp(const TailOp& op) {
+  if (op.kind == PostOpKind::tanh || op.kind == PostOpKind::gelu_erf || op.kind == PostOpKind::gelu_tanh)
+    return std::nullopt;
+  WinogradPostOp found{op.kind};
+  if (op.slot < 0)
+    return found;
+  auto stride = [&](size_t d) { return op.operand.sizes[d] == 1 ? 0 : op.operand.strides[d]; };
+  found.slot = op.slot;
+  found.image = stride(0);
+  found.channel = stride(1);
+  found.row = stride(2);
+  found.place = stride(3);
+  return found.channel > 1 ? std::nullopt : std::optional(found);
+}
 
 }  // namespace
 
@@ -124,13 +141,63 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
   return plan;
 }
 
+// Winograd's convolution, where it pays.
+std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
+  const bool transposed = desc_.kind == ConvolutionKind::transposed;
+  const auto& window = desc_.weight.sizes;
+  auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
+  const bool operands = std::all_of(desc_.post_ops.begin(), desc_.post_ops.end(),
+                                    [&](const PostOpDesc& op) { return isWide(op.operand); });
+  if (desc_.kind == ConvolutionKind::weights || window.size() != 4 || window[2] != 3 || window[3] != 3 ||
+      desc_.stride != std::vector<int64_t>{1, 1} || desc_.groups != 1 || !isWide(desc_.input) ||
+      !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
+    return std::nullopt;
+  Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
+  auto image = [](const TensorDesc& tensor) {
+    return ChannelsLast{tensor.sizes[2],   tensor.sizes[3],   tensor.sizes[1],
+                        tensor.strides[0], tensor.strides[2], tensor.strides[3]};
+  };
+  WinogradShape shape{desc_.out.sizes[0], image(plan.input), image(plan.out), {}, {}, {}};
+  for (size_t d = 0; d < 2; ++d) {
+    shape.dilation[d] = desc_.dilation[d];
+    shape.padding[d] = transposed ? 2 * desc_.dilation[d] - desc_.padding[d] : desc_.padding[d];
+    if (shape.padding[d] < 0)
+      return std::nullopt;
+  }
+  for (; plan.fused < plan.tail.size(); ++plan.fused) {
+    const std::optional<WinogradPostOp> op = winogradPostOp(plan.tail[plan.fused]);
+    if (!op)
+      break;
+    shape.post_ops.push_back(*op);
+  }
+  if (desc_.way != plan::LibraryWay::winograd && !winogradPays(shape, desc_.pack_weight, maxThreads()))
+    return std::nullopt;
+  if (!winogradAvailable())
+    return std::nullopt;
+  const auto& strides = plan.given.strides;
+  const WinogradWeight weight{strides[transposed], strides[!transposed], strides[2], strides[3], plan.given_origin};
+  sequence_.implementation = "winograd F(2x2, 3x3)";
+  std::string why;
+  if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+    return std::nullopt;
+  const auto step = std::make_shared<WinogradStep>(sequence_, shape, weight, desc_.bias.has_value(), desc_.pack_weight);
+  sequence_.own = step;
+  if (desc_.pack_weight)
+    sequence_.prepareOwnPacking(plan.given, step->packedBytes());
+  else
+    sequence_.weights_offset = sequence_.reserve(step->packedBytes());
+  return plan;
+}
+
 // In order of preference: channels last as it is, mirrored where that serves, or with its padding copied; with post-ops
 // run on their own; row-major; by a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions,
 // or without those for codes. oneDNN's reference implementation, slow and right, where it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
   using plan::LibraryWay;
   std::optional<Plan> found;
-  if (desc_.way == LibraryWay::by_product)
+  if (desc_.way == LibraryWay::automatic || desc_.way == LibraryWay::winograd)
+    found = searchWinograd();
+  else if (desc_.way == LibraryWay::by_product)
     found = searchAmong({Kind::product}, {false}, why);
   else if (desc_.way == LibraryWay::direct || desc_.way == LibraryWay::padded)
     found = searchAmong({Kind::direct}, {desc_.way == LibraryWay::padded}, why);
@@ -361,6 +428,8 @@ Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const Conv
       sequence.stageOperand(slotB, desc.weight, plan.weight, "the gradient");
       if (sequence.steps.size() > 1)
         sequence.weights_offset = sequence.reserve(sequence.packed_layout.get_size());
+    } else if (sequence.own) {
+      // It takes the weight as it lies.
     } else if (desc.pack_weight && (plan.given != plan.weight || sequence.packed_layout != sequence.b_layout)) {
       sequence.preparePacking(plan.given, plan.weight, plan.given_origin);
     } else {

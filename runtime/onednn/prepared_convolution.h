@@ -17,7 +17,7 @@ private:
   struct Way {
     bool widen, channels_last, mirrored, padded;
   };
-  enum class Kind : uint8_t { direct, product, reference };  // of oneDNN's implementations
+  enum class Kind : uint8_t { winograd, direct, product, reference };  // the first ours, the others oneDNN's
   explicit PreparedConvolution(const ConvolutionDesc& desc);
   Plan makePlan(const Way& way) const;
   bool mirrors() const;
@@ -32,6 +32,7 @@ private:
   // Each appends to the sequence; false with a reason in `why` and no steps.
   bool add(const Plan& plan, Kind kind, std::string& why);
   bool addWeights(const Plan& plan, Kind kind, std::string& why);
+  std::optional<Plan> searchWinograd();
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;
 

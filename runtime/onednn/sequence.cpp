@@ -178,6 +178,11 @@ void Sequence::preparePacking(const TensorDesc& b, const TensorDesc& dense, size
   pack_ = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), b_layout, engine(), packed_layout));
 }
 
+void Sequence::prepareOwnPacking(const TensorDesc& b, size_t bytes) {
+  b_ = b;
+  packed_bytes = bytes;
+}
+
 void Sequence::placeScratchpad() {
   size_t bytes = 0;
   for (const PrimitiveStep& step : steps)
@@ -202,13 +207,19 @@ std::unique_ptr<Sequence::Handles> Sequence::makeHandles() const {
 }
 
 bool Sequence::packsLike(const Sequence& other) const {
-  return packed_bytes == other.packed_bytes && b_ == other.b_ && packed_layout == other.packed_layout;
+  return packed_bytes == other.packed_bytes && b_ == other.b_ && packed_layout == other.packed_layout &&
+         (own != nullptr) == (other.own != nullptr);
 }
 
 Status Sequence::packB(const void* b, void* packed) const {
   if (!packed_bytes)
     return Status(Code::internal, text + ": packB, but b is used as it is");
   return guarded(text, [&] {
+    if (own) {
+      const OneThread alone(one_thread);
+      own->pack(b, packed);
+      return Status();
+    }
     const bool copied = b_ != b_dense_;
     AlignedBuffer copy(copied ? bytesOf(b_dense_) : 0);
     if (copied) {
@@ -255,6 +266,8 @@ Status Sequence::run(const Primitive::Arguments& call) const {
       addresses[slotOut] = scratch + out_staging_->offset;
     if (zero_first)
       stridedZero(*zero_first, addresses[slotOut]);
+    if (own)
+      own->run(addresses, scratch);
     for (size_t s = 0; s < steps.size(); ++s) {
       const auto& bindings = steps[s].bindings;
       for (size_t i = 0; i < bindings.size(); ++i)

@@ -5,6 +5,7 @@
 #include <dnnl.hpp>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,16 @@ struct PrimitiveStep {
   std::vector<Binding> bindings;
 };
 
+// What oneDNN has no primitive for: runs in front of the sequence's primitives. Immutable and thread-safe.
+class OwnStep {
+public:
+  virtual ~OwnStep() = default;
+  // b as the step wants it.
+  virtual void pack(const void* b, void* packed) const = 0;
+  // `addresses` by slot, copies made. `scratch` is the call's.
+  virtual void run(std::span<void* const> addresses, std::byte* scratch) const = 0;
+};
+
 // Filled while a call is prepared, then immutable.
 class Sequence {
 public:
@@ -54,6 +65,8 @@ public:
   size_t reserve(size_t bytes);
   // How b, in `b_layout` after a copy if b differs from b_dense, becomes packed_layout. May throw dnnl::error.
   void preparePacking(const TensorDesc& b, const TensorDesc& dense, size_t origin = 0);
+  // How `own` packs b.
+  void prepareOwnPacking(const TensorDesc& b, size_t bytes);
   // Places oneDNN's own scratchpad. Last.
   void placeScratchpad();
 
@@ -68,6 +81,7 @@ public:
   bool empty = false;                    // no elements in out
   bool one_thread = false;               // too little work for a team: prepared and run without one
   std::optional<TensorDesc> zero_first;  // out begins as zeros
+  std::shared_ptr<const OwnStep> own;
   std::vector<PrimitiveStep> steps;
   std::optional<size_t> weights_offset;  // slotWeights in scratch; without: what packB made
   dnnl::memory::desc b_layout, packed_layout;

@@ -1,0 +1,174 @@
+#include "runtime/onednn/winograd.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/onednn/team.h"
+#include "runtime/onednn/winograd_tiles.h"
+
+namespace zefuse::onednn {
+
+namespace {
+
+int64_t upTo(int64_t count, int64_t whole) { return (count + whole - 1) / whole * whole; }
+
+int64_t tilesAlong(int64_t size, int64_t dilation) {
+  const int64_t results = (size + dilation - 1) / dilation;  // of each of the images that a dilation makes
+  return dilation * ((results + 1) / 2);
+}
+
+int64_t tilesHigh(const WinogradShape& shape) { return tilesAlong(shape.out.height, shape.dilation[0]); }
+int64_t tilesWide(const WinogradShape& shape) { return tilesAlong(shape.out.width, shape.dilation[1]); }
+
+int64_t paddedOutChannels(const WinogradShape& shape, const WinogradLevel& level) {
+  return upTo(shape.out.channels, level.lanes);
+}
+
+int64_t panelsOf(const WinogradShape& shape, const WinogradLevel& level) {
+  const int64_t panel = level.vectors * level.lanes;
+  return (shape.out.channels + panel - 1) / panel;
+}
+
+// Of one position's weight, in elements.
+int64_t packedElements(const WinogradShape& shape, const WinogradLevel& level) {
+  return winograd_positions * shape.input.channels * paddedOutChannels(shape, level);
+}
+
+// So many tiles that their transformed inputs stay in the second-level cache while the weight goes by, and that the
+// weight goes by few times.
+int64_t tilesOfBlock(const WinogradShape& shape, int64_t tiles, const WinogradLevel& level) {
+  constexpr int64_t bytes = 512 << 10, fewest = 24, most = 48;
+  const int64_t tile = winograd_positions * shape.input.channels * int64_t(sizeof(float));
+  const int64_t wanted = upTo(std::clamp(bytes / tile, fewest, most), level.rows);
+  return std::min(tiles <= 2 * wanted ? tiles : wanted, upTo(tiles, level.rows));
+}
+
+// Whether the products of the numbers, and their sums, that are made of it stay far from infinity.
+bool isTame(float x) { return std::abs(x) < 0x1p100f; }
+
+}  // namespace
+
+bool winogradAvailable() { return winogradLevel() != nullptr; }
+
+bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
+  const WinogradLevel* level = winogradLevel();
+  // Fewer channels are multiplied in less time than they are transformed.
+  constexpr int64_t fewest_channels = 16;
+  if (!level || shape.input.channels < fewest_channels || shape.out.channels < fewest_channels)
+    return false;
+  const double tiles = double(shape.images * tilesHigh(shape) * tilesWide(shape));
+  const double places = double(shape.images * shape.out.height * shape.out.width);
+  const double in = double(shape.input.channels), out = double(shape.out.channels);
+  // All in products of one thread: those that take as long as transforming one channel of a tile, or of a weight.
+  constexpr double transformation = 80, packing = 160;
+  // And as long as a byte of a weight that no second-level cache holds; six threads read as fast as more.
+  constexpr double near_bytes = 1 << 20, reading = 6.5, readers = 6;
+  auto whole = [&](double products, double weight_bytes) {
+    const double reads = weight_bytes > near_bytes ? weight_bytes * reading * std::max(1.0, threads / readers) : 0;
+    return std::max(products, reads);
+  };
+  const double ours = winograd_positions * tiles * in * double(paddedOutChannels(shape, *level)) +
+                      transformation * tiles * (in + out) + (packed ? 0 : packing * in * out);
+  const double direct = 9 * places * in * out, of_weight = in * out * sizeof(float);
+  return 1.1 * whole(ours, winograd_positions * of_weight) < whole(direct, 9 * of_weight);
+}
+
+WinogradStep::WinogradStep(Sequence& sequence, WinogradShape shape, const WinogradWeight& weight, bool has_bias,
+                           bool packed)
+    : shape_(std::move(shape)), weight_(weight), has_bias_(has_bias), packed_(packed), threads_(maxThreads()) {
+  const WinogradLevel& level = *winogradLevel();
+  tiles_ = shape_.images * tilesHigh(shape_) * tilesWide(shape_);
+  block_ = upTo(tilesOfBlock(shape_, tiles_, level), level.rows);
+  blocks_ = (tiles_ + block_ - 1) / block_;
+  transforms_first_ = threads_ > 1 && blocks_ < 3 * threads_;
+  inputs_bytes_ = winograd_spaced * block_ * upTo(shape_.input.channels, level.lanes) * int64_t(sizeof(float));
+  sums_bytes_ = winograd_positions * block_ * level.vectors * level.lanes * int64_t(sizeof(float));
+  inputs_at_ = transforms_first_ ? sequence.reserve(size_t(inputs_bytes_ * blocks_)) : 0;
+  sums_at_ = sequence.reserve(size_t(threads_ * (sums_bytes_ + (transforms_first_ ? 0 : inputs_bytes_))));
+}
+
+// With a line behind it, for whether it holds the plain weight.
+size_t WinogradStep::packedBytes() const {
+  return size_t(packedElements(shape_, *winogradLevel())) * sizeof(float) + 64;
+}
+
+void WinogradStep::pack(const void* weight, void* packed) const {
+  const WinogradLevel& level = *winogradLevel();
+  const auto* from = reinterpret_cast<const float*>(static_cast<const std::byte*>(weight) + weight_.origin);
+  auto* to = static_cast<float*>(packed);
+  std::atomic<bool> plain{false};
+  overTeam(shape_.out.channels, 16, [&](int64_t begin, int64_t end) {
+    bool tame = true;
+    for (int64_t o = begin; o < end; ++o)
+      for (int64_t c = 0; c < shape_.input.channels; ++c)
+        for (int64_t i = 0; i < 9; ++i)
+          tame &=
+              isTame(from[o * weight_.out_channel + c * weight_.channel + i / 3 * weight_.row + i % 3 * weight_.place]);
+    if (!tame)
+      plain.store(true, std::memory_order_relaxed);
+  });
+  overTeam(panelsOf(shape_, level), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel)
+      level.packPanel(shape_, weight_, from, plain, panel, to);
+  });
+  std::memset(to + packedElements(shape_, level), plain, 64);
+}
+
+void WinogradStep::run(std::span<void* const> addresses, std::byte* scratch) const {
+  const WinogradLevel& level = *winogradLevel();
+  if (!packed_)
+    pack(addresses[slotB], addresses[slotWeights]);
+  const auto* weight = static_cast<const float*>(addresses[slotWeights]);
+  uint8_t plain;
+  std::memcpy(&plain, weight + packedElements(shape_, level), 1);
+  const WinogradCall call = {&shape_,
+                             static_cast<const float*>(addresses[slotA]),
+                             weight,
+                             has_bias_ ? static_cast<const float*>(addresses[slotBias]) : nullptr,
+                             static_cast<float*>(addresses[slotOut]),
+                             addresses.data(),
+                             tilesHigh(shape_),
+                             tilesWide(shape_),
+                             plain != 0};
+  auto blockAt = [&](int64_t number, std::byte* inputs, std::byte* sums) {
+    const int64_t first = number * block_, count = std::min(block_, tiles_ - first);
+    // As many in each: a product of one row takes half as long as one of twelve.
+    const int64_t groups = (count + level.rows - 1) / level.rows;
+    return WinogradBlock{first, count, (count + groups - 1) / groups, reinterpret_cast<float*>(inputs),
+                         reinterpret_cast<float*>(sums)};
+  };
+  const int64_t panels = panelsOf(shape_, level);
+  if (!transforms_first_) {
+    overTeamWithScratch(blocks_, scratch + sums_at_, size_t(sums_bytes_ + inputs_bytes_), threads_,
+                        [&](int64_t begin, int64_t end, std::byte* own) {
+                          for (int64_t number = begin; number < end; ++number) {
+                            const WinogradBlock block = blockAt(number, own + sums_bytes_, own);
+                            if (!call.plain)
+                              level.transformInputs(call, block, 0, block.count);
+                            for (int64_t panel = 0; panel < panels; ++panel)
+                              level.multiply(call, block, panel);
+                          }
+                        });
+    return;
+  }
+  std::byte* inputs = scratch + inputs_at_;
+  if (!call.plain)
+    overTeam(tiles_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end;) {
+        const int64_t number = at / block_, last = std::min(end, (number + 1) * block_);
+        level.transformInputs(call, blockAt(number, inputs + number * inputs_bytes_, nullptr), at - number * block_,
+                              last - number * block_);
+        at = last;
+      }
+    });
+  overTeamWithScratch(blocks_ * panels, scratch + sums_at_, size_t(sums_bytes_), threads_,
+                      [&](int64_t begin, int64_t end, std::byte* sums) {
+                        for (int64_t at = begin; at < end; ++at) {
+                          const int64_t number = at / panels;
+                          level.multiply(call, blockAt(number, inputs + number * inputs_bytes_, sums), at % panels);
+                        }
+                      });
+}
+
+}  // namespace zefuse::onednn

@@ -1,0 +1,462 @@
+// The transformations and products of winograd.h, by vectors of so many lanes. Everything is inlined into a function
+// that is compiled for a level of processors (winograd_levels.cpp).
+#pragma once
+
+#include <algorithm>
+
+#include "common/plan/plan_generated.h"
+#include "runtime/onednn/vector_math.h"
+#include "runtime/onednn/winograd.h"
+
+namespace zefuse::onednn {
+
+constexpr int64_t winograd_positions = 16;
+constexpr int64_t winograd_spaced =
+    17;  // positions and a gap: chunks a multiple of 4 KiB apart would share cache lines
+
+// One call, and where everything is.
+struct WinogradCall {
+  const WinogradShape* shape;
+  const float* input;
+  const float* weight;  // packed
+  const float* bias;    // or nullptr
+  float* out;
+  const void* const* addresses;  // by slot, of the post-ops' operands
+  int64_t tiles_high, tiles_wide;
+  bool plain;  // the packed weight holds the window's 9 numbers, not the 16 made of them
+};
+
+// Some tiles one behind the other, in groups of so many, the rows of a product in registers.
+struct WinogradBlock {
+  int64_t first, count, group;
+  float* inputs;  // [group][chunk of `lanes` channels][winograd_spaced][rows][lanes]; group <= rows
+  float* sums;    // [group][16][rows][vectors * lanes]
+};
+
+struct WinogradLevel {
+  int lanes, rows, vectors;  // of a product in registers
+  void (*transformInputs)(const WinogradCall& call, const WinogradBlock& block, int64_t begin, int64_t end);
+  void (*multiply)(const WinogradCall& call, const WinogradBlock& block, int64_t panel);
+  void (*packPanel)(const WinogradShape& shape, const WinogradWeight& weight, const float* from, bool plain,
+                    int64_t panel, float* packed);
+};
+
+// nullptr without AVX2.
+const WinogradLevel* winogradLevel();
+
+namespace winograd {
+
+template <int lanes> using Vector = typename VectorOf<lanes>::Float;
+
+// A place of the result: a tile's first.
+struct Place {
+  int64_t image, y, x;
+};
+
+// The tiles in order. With a dilation, the results at every so many places are convolved by themselves.
+class Tiles {
+public:
+  [[gnu::always_inline]] Tiles(const WinogradCall& call, int64_t number)
+      : call_(call), x_(number % call.tiles_wide), y_(number / call.tiles_wide % call.tiles_high),
+        image_(number / call.tiles_wide / call.tiles_high) {}
+
+  [[gnu::always_inline]] Place place() const {
+    return {image_, first(y_, call_.shape->dilation[0]), first(x_, call_.shape->dilation[1])};
+  }
+  [[gnu::always_inline]] void advance() {
+    if (++x_ < call_.tiles_wide)
+      return;
+    x_ = 0;
+    if (++y_ < call_.tiles_high)
+      return;
+    y_ = 0;
+    ++image_;
+  }
+
+private:
+  [[gnu::always_inline]] static int64_t first(int64_t tile, int64_t dilation) {
+    return dilation == 1 ? 2 * tile : tile / dilation * 2 * dilation + tile % dilation;
+  }
+
+  const WinogradCall& call_;
+  int64_t x_, y_, image_;
+};
+
+template <int lanes> [[gnu::always_inline]] inline void load(Vector<lanes>& x, const float* from, int64_t count) {
+  if (count >= lanes) {
+    x = *reinterpret_cast<const Vector<lanes>*>(from);
+    return;
+  }
+  x = Vector<lanes>{};
+  for (int64_t lane = 0; lane < count; ++lane)
+    x[lane] = from[lane];
+}
+
+template <int lanes> [[gnu::always_inline]] inline void store(float* to, const Vector<lanes>& x, int64_t count) {
+  if (count >= lanes) {
+    *reinterpret_cast<Vector<lanes>*>(to) = x;
+    return;
+  }
+  for (int64_t lane = 0; lane < count; ++lane)
+    to[lane] = x[lane];
+}
+
+// B^T d B for one vector of channels, to 16 places that are `position` apart. d by read(x, row, place).
+template <int lanes, int position, typename Read>
+[[gnu::always_inline]] inline void transformChannels(float* to, Read&& read) {
+  using V = Vector<lanes>;
+  V d[4][4];
+  for (int j = 0; j < 4; ++j) {
+    V e[4];
+    for (int i = 0; i < 4; ++i)
+      read(e[i], i, j);
+    d[0][j] = e[0] - e[2];
+    d[1][j] = e[1] + e[2];
+    d[2][j] = e[2] - e[1];
+    d[3][j] = e[1] - e[3];
+  }
+  for (int i = 0; i < 4; ++i) {
+    float* row = to + i * 4 * position;
+    *reinterpret_cast<V*>(row) = d[i][0] - d[i][2];
+    *reinterpret_cast<V*>(row + position) = d[i][1] + d[i][2];
+    *reinterpret_cast<V*>(row + 2 * position) = d[i][2] - d[i][1];
+    *reinterpret_cast<V*>(row + 3 * position) = d[i][1] - d[i][3];
+  }
+}
+
+// Zeros beside the image.
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void transformTile(const WinogradCall& call, const WinogradBlock& block, int64_t at,
+                                                 const Place& tile) {
+  const WinogradShape& shape = *call.shape;
+  const ChannelsLast& input = shape.input;
+  const int64_t y = tile.y - shape.padding[0], x = tile.x - shape.padding[1];
+  const int64_t down = shape.dilation[0], across = shape.dilation[1];
+  const bool whole = y >= 0 && y + 3 * down < input.height && x >= 0 && x + 3 * across < input.width;
+  const int64_t row = down * input.row, place = across * input.place;
+  const int64_t chunks = (input.channels + lanes - 1) / lanes;
+  constexpr int position = rows * lanes;
+  const float* from = call.input + tile.image * input.image + y * input.row + x * input.place;
+  float* to = block.inputs + at / block.group * chunks * winograd_spaced * position + at % block.group * lanes;
+  int64_t count = input.channels;
+  auto next = [&]() __attribute__((always_inline)) {
+    count -= lanes;
+    from += lanes;
+    to += winograd_spaced * position;
+  };
+  for (; whole && count >= lanes; next())
+    transformChannels<lanes, position>(to, [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
+      e = *reinterpret_cast<const Vector<lanes>*>(from + i * row + j * place);
+    });
+  while (count > 0) {
+    transformChannels<lanes, position>(to, [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
+      const bool inside =
+          y + i * down >= 0 && y + i * down < input.height && x + j * across >= 0 && x + j * across < input.width;
+      load<lanes>(e, from + i * row + j * place, inside ? count : 0);
+    });
+    next();
+  }
+}
+
+// Of one position: `height` tiles by `width` vectors of the result's channels, in registers.
+template <int lanes, int rows, int height, int width>
+[[gnu::always_inline]] inline void multiplyTiles(int64_t channels, const float* left, const float* right, float* sums,
+                                                 int64_t sums_row) {
+  using V = Vector<lanes>;
+  constexpr int64_t ahead = 48;  // channels whose weights are on their way
+  V sum[height][width];
+  for (int r = 0; r < height; ++r)
+    for (int v = 0; v < width; ++v)
+      sum[r][v] = V{};
+  auto step = [&](int64_t i) __attribute__((always_inline)) {
+    V b[width];
+    for (int v = 0; v < width; ++v) {
+      b[v] = *reinterpret_cast<const V*>(right + v * lanes);
+      __builtin_prefetch(right + (ahead * width + v) * lanes);
+    }
+#pragma clang loop unroll(full)
+    for (int r = 0; r < height; ++r) {
+      const float one = left[r * lanes + i];
+      V a;
+      for (int lane = 0; lane < lanes; ++lane)
+        a[lane] = one;
+      for (int v = 0; v < width; ++v)
+        sum[r][v] += a * b[v];
+    }
+    right += width * lanes;
+  };
+  for (; channels >= lanes; channels -= lanes, left += winograd_spaced * rows * lanes)
+#pragma clang loop unroll_count(4)
+    for (int64_t i = 0; i < lanes; ++i)
+      step(i);
+  for (int64_t i = 0; i < channels; ++i)
+    step(i);
+  for (int r = 0; r < height; ++r)
+    for (int v = 0; v < width; ++v)
+      *reinterpret_cast<V*>(sums + r * sums_row + v * lanes) = sum[r][v];
+}
+
+template <int lanes, int rows, int height, int width>
+[[gnu::always_inline]] inline void multiplySome(int64_t count, int64_t channels, const float* left, const float* right,
+                                                float* sums, int64_t sums_row) {
+  if (count == height)
+    multiplyTiles<lanes, rows, height, width>(channels, left, right, sums, sums_row);
+  else if constexpr (height > 1)
+    multiplySome<lanes, rows, height - 1, width>(count, channels, left, right, sums, sums_row);
+}
+
+// The results of a tile for one vector of channels from `channel` on.
+template <int lanes> using Results = Vector<lanes>[2][2];
+
+// One post-op's operand at a place.
+template <int lanes, bool whole>
+[[gnu::always_inline]] inline Vector<lanes> operandAt(const WinogradCall& call, const WinogradPostOp& op,
+                                                      const Place& place, int64_t channel, int64_t count) {
+  const float* from = static_cast<const float*>(call.addresses[op.slot]) + place.image * op.image + place.y * op.row +
+                      place.x * op.place + channel * op.channel;
+  Vector<lanes> x = {};
+  if (op.channel)
+    load<lanes>(x, from, whole ? lanes : count);
+  else
+    x = x + *from;
+  return x;
+}
+
+// NaN stays; -0 becomes 0.
+template <int lanes> [[gnu::always_inline]] inline void clampBelow(Vector<lanes>& x) {
+  const Vector<lanes> zero = {};
+  x = x <= zero ? zero : x;
+}
+template <int lanes> [[gnu::always_inline]] inline void clampAbove(Vector<lanes>& x) {
+  const Vector<lanes> six = Vector<lanes>{} + 6.f;
+  x = x > six ? six : x;
+}
+
+template <int lanes> [[gnu::always_inline]] inline void activate(plan::PostOpKind kind, Vector<lanes>& x) {
+  using plan::PostOpKind;
+  if (kind == PostOpKind::hardswish) {
+    Vector<lanes> gate = x + 3.f;
+    clampBelow<lanes>(gate);
+    clampAbove<lanes>(gate);
+    x = x * gate * (1.f / 6);
+  } else {
+    Vector<lanes> gate = x;
+    sigmoid<lanes>(gate);
+    x = kind == PostOpKind::silu ? x * gate : gate;
+  }
+}
+
+// Bias and post-ops, and to memory. `first`: the tile's first place.
+template <int lanes, bool whole>
+[[gnu::always_inline]] inline void finish(const WinogradCall& call, Results<lanes>& y, const Place& first,
+                                          int64_t channel) {
+  const ChannelsLast& out = call.shape->out;
+  const int64_t count = out.channels - channel, *dilation = call.shape->dilation;
+  const int64_t high = first.y + dilation[0] < out.height ? 2 : first.y < out.height;
+  const int64_t wide = first.x + dilation[1] < out.width ? 2 : first.x < out.width;
+  auto overPlaces = [&](auto&& body) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < 2; ++i)
+      for (int64_t j = 0; j < 2; ++j)
+        if (i < high && j < wide)
+          body(y[i][j], Place{first.image, first.y + i * dilation[0], first.x + j * dilation[1]});
+  };
+  if (call.bias) {
+    Vector<lanes> bias;
+    load<lanes>(bias, call.bias + channel, whole ? lanes : count);
+    for (auto& row : y)
+      for (auto& each : row)
+        each += bias;
+  }
+  for (const WinogradPostOp& op : call.shape->post_ops)
+    switch (op.kind) {
+    case plan::PostOpKind::add:
+      overPlaces([&](Vector<lanes>& x, const Place& place)
+                     __attribute__((always_inline)) { x += operandAt<lanes, whole>(call, op, place, channel, count); });
+      break;
+    case plan::PostOpKind::mul:
+      overPlaces([&](Vector<lanes>& x, const Place& place)
+                     __attribute__((always_inline)) { x *= operandAt<lanes, whole>(call, op, place, channel, count); });
+      break;
+    case plan::PostOpKind::relu:
+    case plan::PostOpKind::relu6:
+      for (auto& row : y)
+        for (auto& each : row) {
+          clampBelow<lanes>(each);
+          if (op.kind == plan::PostOpKind::relu6)
+            clampAbove<lanes>(each);
+        }
+      break;
+    default:
+      for (auto& row : y)
+        for (auto& each : row)
+          activate<lanes>(op.kind, each);
+    }
+  overPlaces([&](const Vector<lanes>& x, const Place& place) __attribute__((always_inline)) {
+    store<lanes>(call.out + place.image * out.image + place.y * out.row + place.x * out.place + channel, x,
+                 whole ? lanes : count);
+  });
+}
+
+// The window's numbers again, from the 16 made of them, within a last bit of the largest.
+template <int lanes>
+[[gnu::always_inline]] inline void windowOf(const float* packed, int64_t position, bool plain,
+                                            Vector<lanes> (&g)[3][3]) {
+  using V = Vector<lanes>;
+  auto at = [&](int64_t number)
+                __attribute__((always_inline)) { return reinterpret_cast<const V*>(packed + number * position); };
+  if (plain) {
+    for (int i = 0; i < 3; ++i)
+      for (int j = 0; j < 3; ++j)
+        g[i][j] = *at(i * 3 + j);
+    return;
+  }
+  V rows[3][4];
+  for (int j = 0; j < 4; ++j) {
+    rows[0][j] = *at(j);
+    rows[1][j] = *at(4 + j) - *at(8 + j);
+    rows[2][j] = *at(12 + j);
+  }
+  for (int i = 0; i < 3; ++i) {
+    g[i][0] = rows[i][0];
+    g[i][1] = rows[i][1] - rows[i][2];
+    g[i][2] = rows[i][3];
+  }
+}
+
+// A tile's results for one vector of channels by the definition. What lies beside the image takes no part.
+template <int lanes>
+[[gnu::always_inline]] inline void convolvePlainly(const WinogradCall& call, const Place& tile, const float* packed,
+                                                   int64_t packed_channel, Results<lanes>& y) {
+  const WinogradShape& shape = *call.shape;
+  const ChannelsLast& input = shape.input;
+  const int64_t position = input.channels * packed_channel;
+  for (auto& row : y)
+    for (auto& each : row)
+      each = Vector<lanes>{};
+  for (int64_t c = 0; c < input.channels; ++c, packed += packed_channel) {
+    Vector<lanes> g[3][3];
+    windowOf<lanes>(packed, position, call.plain, g);
+    for (int64_t i = 0; i < 4; ++i)
+      for (int64_t j = 0; j < 4; ++j) {
+        const int64_t row = tile.y - shape.padding[0] + i * shape.dilation[0];
+        const int64_t place = tile.x - shape.padding[1] + j * shape.dilation[1];
+        if (row < 0 || row >= input.height || place < 0 || place >= input.width)
+          continue;
+        const float x = call.input[tile.image * input.image + row * input.row + place * input.place + c];
+        for (int64_t a = 0; a < 2; ++a)
+          for (int64_t b = 0; b < 2; ++b)
+            if (i >= a && i - a < 3 && j >= b && j - b < 3)
+              y[a][b] += x * g[i - a][j - b];
+      }
+  }
+}
+
+// A^T m A for one vector of channels of one tile.
+template <int lanes, int position>
+[[gnu::always_inline]] inline void transformSums(const float* sums, Results<lanes>& y) {
+  using V = Vector<lanes>;
+  V e[2][4];
+  for (int j = 0; j < 4; ++j) {
+    V q[4];
+    for (int i = 0; i < 4; ++i)
+      q[i] = *reinterpret_cast<const V*>(sums + (i * 4 + j) * position);
+    e[0][j] = (q[0] + q[1]) + q[2];
+    e[1][j] = (q[1] - q[2]) - q[3];
+  }
+  for (int i = 0; i < 2; ++i) {
+    y[i][0] = (e[i][0] + e[i][1]) + e[i][2];
+    y[i][1] = (e[i][1] - e[i][2]) - e[i][3];
+  }
+}
+
+template <int lanes> [[gnu::always_inline]] inline bool isFinite(const Results<lanes>& y) {
+  const Vector<lanes> none = ((y[0][0] + y[0][1]) + (y[1][0] + y[1][1])) * 0.f;
+  const auto other = none != none;
+  int32_t any = 0;
+  for (int lane = 0; lane < lanes; ++lane)
+    any |= other[lane];
+  return any == 0;
+}
+
+// All tiles of a block for the `width` vectors of channels from `channel` on.
+template <int lanes, int rows, int vectors, int width>
+[[gnu::always_inline]] inline void multiplyPanel(const WinogradCall& call, const WinogradBlock& block,
+                                                 int64_t channel) {
+  const ChannelsLast& input = call.shape->input;
+  const int64_t chunks = (input.channels + lanes - 1) / lanes;
+  constexpr int row = width * lanes;
+  const float* right = call.weight + channel * winograd_positions * input.channels;
+  const int64_t to_next_input = chunks * winograd_spaced * rows * lanes;
+  for (int64_t position = 0; position < winograd_positions && !call.plain; ++position)
+    for (int64_t at = 0, number = 0; at < block.count; at += block.group, ++number)
+      multiplySome<lanes, rows, rows, width>(std::min(block.group, block.count - at), input.channels,
+                                             block.inputs + number * to_next_input + position * rows * lanes,
+                                             right + position * input.channels * row,
+                                             block.sums + (number * winograd_positions + position) * rows * row, row);
+  Tiles tiles(call, block.first);
+  for (int64_t at = 0; at < block.count; ++at, tiles.advance()) {
+    const Place tile = tiles.place();
+    for (int v = 0; v < width && channel + v * lanes < call.shape->out.channels; ++v) {
+      Results<lanes> y;
+      if (!call.plain)
+        transformSums<lanes, rows * row>(
+            block.sums + (at / block.group * winograd_positions * rows + at % block.group) * row + v * lanes, y);
+      if (call.plain || !isFinite<lanes>(y)) [[unlikely]]
+        convolvePlainly<lanes>(call, tile, right + v * lanes, row, y);
+      if (channel + (v + 1) * lanes <= call.shape->out.channels)
+        finish<lanes, true>(call, y, tile, channel + v * lanes);
+      else
+        finish<lanes, false>(call, y, tile, channel + v * lanes);
+    }
+  }
+}
+
+// G g G^T for the channels of a panel: [16][channels][width * lanes], zeros where the result has no channel.
+template <int lanes, int width>
+[[gnu::always_inline]] inline void packChannels(const WinogradShape& shape, const WinogradWeight& weight,
+                                                const float* from, bool plain, int64_t channel, float* packed) {
+  using V = Vector<lanes>;
+  constexpr int64_t row = width * lanes;
+  const int64_t channels = shape.input.channels, position = channels * row;
+  packed += channel * winograd_positions * channels;
+  for (int64_t c = 0; c < channels; ++c)
+    for (int v = 0; v < width; ++v) {
+      V g[3][3] = {};
+      const int64_t first = channel + v * lanes, count = std::min<int64_t>(lanes, shape.out.channels - first);
+      for (int64_t lane = 0; lane < count; ++lane)
+        for (int64_t i = 0; i < 3; ++i)
+          for (int64_t j = 0; j < 3; ++j)
+            g[i][j][lane] =
+                from[(first + lane) * weight.out_channel + c * weight.channel + i * weight.row + j * weight.place];
+      float* to = packed + c * row + v * lanes;
+      auto put = [&](int64_t number, const V& x)
+                     __attribute__((always_inline)) { *reinterpret_cast<V*>(to + number * position) = x; };
+      if (plain) {
+        for (int64_t i = 0; i < 9; ++i)
+          put(i, g[i / 3][i % 3]);
+        continue;
+      }
+      V t[4][3];
+      for (int j = 0; j < 3; ++j) {
+        t[0][j] = g[0][j];
+        t[1][j] = ((g[0][j] + g[2][j]) + g[1][j]) * 0.5f;
+        t[2][j] = ((g[0][j] + g[2][j]) - g[1][j]) * 0.5f;
+        t[3][j] = g[2][j];
+      }
+      for (int i = 0; i < 4; ++i) {
+        put(i * 4, t[i][0]);
+        put(i * 4 + 1, ((t[i][0] + t[i][2]) + t[i][1]) * 0.5f);
+        put(i * 4 + 2, ((t[i][0] + t[i][2]) - t[i][1]) * 0.5f);
+        put(i * 4 + 3, t[i][2]);
+      }
+    }
+}
+
+// The last panel may have one vector.
+template <int lanes, int vectors> [[gnu::always_inline]] inline bool isHalf(const WinogradShape& shape, int64_t panel) {
+  return shape.out.channels - panel * vectors * lanes <= (vectors - 1) * lanes;
+}
+
+}  // namespace winograd
+
+}  // namespace zefuse::onednn
