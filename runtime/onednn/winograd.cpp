@@ -1,7 +1,6 @@
 #include "runtime/onednn/winograd.h"
 
 #include <atomic>
-#include <cmath>
 #include <cstring>
 
 #include "runtime/onednn/team.h"
@@ -44,9 +43,6 @@ int64_t tilesOfBlock(const WinogradShape& shape, int64_t tiles, const WinogradLe
   return std::min(tiles <= 2 * wanted ? tiles : wanted, upTo(tiles, level.rows));
 }
 
-// Whether the products of the numbers, and their sums, that are made of it stay far from infinity.
-bool isTame(float x) { return std::abs(x) < 0x1p100f; }
-
 }  // namespace
 
 bool winogradAvailable() { return winogradLevel() != nullptr; }
@@ -60,8 +56,9 @@ bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
   const double tiles = double(shape.images * tilesHigh(shape) * tilesWide(shape));
   const double places = double(shape.images * shape.out.height * shape.out.width);
   const double in = double(shape.input.channels), out = double(shape.out.channels);
-  // All in products of one thread: those that take as long as transforming one channel of a tile, or of a weight.
-  constexpr double transformation = 80, packing = 160;
+  // All in products of one thread: those that take as long as transforming one channel of a tile, one number of each
+  // window of a weight, and as oneDNN's copy of it.
+  constexpr double transformation = 80, packing = 380, copying = 200;
   // And as long as a byte of a weight that no second-level cache holds; six threads read as fast as more.
   constexpr double near_bytes = 1 << 20, reading = 6.5, readers = 6;
   auto whole = [&](double products, double weight_bytes) {
@@ -70,7 +67,7 @@ bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
   };
   const double ours = winograd_positions * tiles * in * double(paddedOutChannels(shape, *level)) +
                       transformation * tiles * (in + out) + (packed ? 0 : packing * in * out);
-  const double direct = 9 * places * in * out, of_weight = in * out * sizeof(float);
+  const double direct = (9 * places + (packed ? 0 : copying)) * in * out, of_weight = in * out * sizeof(float);
   return 1.1 * whole(ours, winograd_positions * of_weight) < whole(direct, 9 * of_weight);
 }
 
@@ -97,21 +94,18 @@ void WinogradStep::pack(const void* weight, void* packed) const {
   const WinogradLevel& level = *winogradLevel();
   const auto* from = reinterpret_cast<const float*>(static_cast<const std::byte*>(weight) + weight_.origin);
   auto* to = static_cast<float*>(packed);
-  std::atomic<bool> plain{false};
-  overTeam(shape_.out.channels, 16, [&](int64_t begin, int64_t end) {
-    bool tame = true;
-    for (int64_t o = begin; o < end; ++o)
-      for (int64_t c = 0; c < shape_.input.channels; ++c)
-        for (int64_t i = 0; i < 9; ++i)
-          tame &=
-              isTame(from[o * weight_.out_channel + c * weight_.channel + i / 3 * weight_.row + i % 3 * weight_.place]);
-    if (!tame)
-      plain.store(true, std::memory_order_relaxed);
-  });
-  overTeam(panelsOf(shape_, level), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel)
-      level.packPanel(shape_, weight_, from, plain, panel, to);
-  });
+  auto packAll = [&](bool plain) {
+    std::atomic<bool> tame{true};
+    overTeam(panelsOf(shape_, level), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel)
+        if (!level.packPanel(shape_, weight_, from, plain, panel, to))
+          tame.store(false, std::memory_order_relaxed);
+    });
+    return tame.load();
+  };
+  const bool plain = !packAll(false);
+  if (plain)
+    packAll(true);
   std::memset(to + packedElements(shape_, level), plain, 64);
 }
 

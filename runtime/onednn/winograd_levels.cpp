@@ -34,12 +34,11 @@ template <int lanes>
 }
 
 template <int lanes>
-[[gnu::always_inline]] inline void packOne(const WinogradShape& shape, const WinogradWeight& weight, const float* from,
+[[gnu::always_inline]] inline bool packOne(const WinogradShape& shape, const WinogradWeight& weight, const float* from,
                                            bool plain, int64_t panel, float* packed) {
   if (isHalf<lanes, vectors>(shape, panel))
-    packChannels<lanes, 1>(shape, weight, from, plain, panel * vectors * lanes, packed);
-  else
-    packChannels<lanes, vectors>(shape, weight, from, plain, panel * vectors * lanes, packed);
+    return packChannels<lanes, 1>(shape, weight, from, plain, panel * vectors * lanes, packed);
+  return packChannels<lanes, vectors>(shape, weight, from, plain, panel * vectors * lanes, packed);
 }
 
 [[ZEFUSE_AVX512]] void transformAvx512(const WinogradCall& call, const WinogradBlock& block, int64_t begin,
@@ -49,9 +48,9 @@ template <int lanes>
 [[ZEFUSE_AVX512]] void multiplyAvx512(const WinogradCall& call, const WinogradBlock& block, int64_t panel) {
   multiplyBlock<16>(call, block, panel);
 }
-[[ZEFUSE_AVX512]] void packAvx512(const WinogradShape& shape, const WinogradWeight& weight, const float* from,
+[[ZEFUSE_AVX512]] bool packAvx512(const WinogradShape& shape, const WinogradWeight& weight, const float* from,
                                   bool plain, int64_t panel, float* packed) {
-  packOne<16>(shape, weight, from, plain, panel, packed);
+  return packOne<16>(shape, weight, from, plain, panel, packed);
 }
 
 [[ZEFUSE_AVX2]] void transformAvx2(const WinogradCall& call, const WinogradBlock& block, int64_t begin, int64_t end) {
@@ -60,9 +59,9 @@ template <int lanes>
 [[ZEFUSE_AVX2]] void multiplyAvx2(const WinogradCall& call, const WinogradBlock& block, int64_t panel) {
   multiplyBlock<8>(call, block, panel);
 }
-[[ZEFUSE_AVX2]] void packAvx2(const WinogradShape& shape, const WinogradWeight& weight, const float* from, bool plain,
+[[ZEFUSE_AVX2]] bool packAvx2(const WinogradShape& shape, const WinogradWeight& weight, const float* from, bool plain,
                               int64_t panel, float* packed) {
-  packOne<8>(shape, weight, from, plain, panel, packed);
+  return packOne<8>(shape, weight, from, plain, panel, packed);
 }
 
 }  // namespace

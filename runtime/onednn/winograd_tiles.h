@@ -11,8 +11,9 @@
 namespace zefuse::onednn {
 
 constexpr int64_t winograd_positions = 16;
-constexpr int64_t winograd_spaced =
-    17;  // positions and a gap: chunks a multiple of 4 KiB apart would share cache lines
+// Positions and a gap, for inputs; and rows of weights to the next position's. What lies a multiple of 4 KiB apart
+// would share lines of the nearest cache.
+constexpr int64_t winograd_spaced = 17;
 
 // One call, and where everything is.
 struct WinogradCall {
@@ -37,7 +38,8 @@ struct WinogradLevel {
   int lanes, rows, vectors;  // of a product in registers
   void (*transformInputs)(const WinogradCall& call, const WinogradBlock& block, int64_t begin, int64_t end);
   void (*multiply)(const WinogradCall& call, const WinogradBlock& block, int64_t panel);
-  void (*packPanel)(const WinogradShape& shape, const WinogradWeight& weight, const float* from, bool plain,
+  // Whether all numbers are far from infinity: if not, only the plain weight is of use.
+  bool (*packPanel)(const WinogradShape& shape, const WinogradWeight& weight, const float* from, bool plain,
                     int64_t panel, float* packed);
 };
 
@@ -413,43 +415,51 @@ template <int lanes, int rows, int vectors, int width>
 
 // G g G^T for the channels of a panel: [16][channels][width * lanes], zeros where the result has no channel.
 template <int lanes, int width>
-[[gnu::always_inline]] inline void packChannels(const WinogradShape& shape, const WinogradWeight& weight,
+[[gnu::always_inline]] inline bool packChannels(const WinogradShape& shape, const WinogradWeight& weight,
                                                 const float* from, bool plain, int64_t channel, float* packed) {
   using V = Vector<lanes>;
   constexpr int64_t row = width * lanes;
   const int64_t channels = shape.input.channels, position = channels * row;
+  const V limit = V{} + 0x1p100f;  // what is made of less stays far from infinity
+  auto tame = V{} == V{};
   packed += channel * winograd_positions * channels;
-  for (int64_t c = 0; c < channels; ++c)
-    for (int v = 0; v < width; ++v) {
+  for (int v = 0; v < width; ++v) {
+    const int64_t first = channel + v * lanes, count = std::min<int64_t>(lanes, shape.out.channels - first);
+    for (int64_t c = 0; c < channels; ++c) {
       V g[3][3] = {};
-      const int64_t first = channel + v * lanes, count = std::min<int64_t>(lanes, shape.out.channels - first);
-      for (int64_t lane = 0; lane < count; ++lane)
-        for (int64_t i = 0; i < 3; ++i)
-          for (int64_t j = 0; j < 3; ++j)
-            g[i][j][lane] =
-                from[(first + lane) * weight.out_channel + c * weight.channel + i * weight.row + j * weight.place];
+      const float* window = from + first * weight.out_channel + c * weight.channel;
+      for (int64_t lane = 0; lane < count; ++lane, window += weight.out_channel)
+        for (int i = 0; i < 3; ++i)
+          for (int j = 0; j < 3; ++j)
+            g[i][j][lane] = window[i * weight.row + j * weight.place];
       float* to = packed + c * row + v * lanes;
       auto put = [&](int64_t number, const V& x)
                      __attribute__((always_inline)) { *reinterpret_cast<V*>(to + number * position) = x; };
-      if (plain) {
-        for (int64_t i = 0; i < 9; ++i)
-          put(i, g[i / 3][i % 3]);
-        continue;
-      }
       V t[4][3];
       for (int j = 0; j < 3; ++j) {
         t[0][j] = g[0][j];
         t[1][j] = ((g[0][j] + g[2][j]) + g[1][j]) * 0.5f;
         t[2][j] = ((g[0][j] + g[2][j]) - g[1][j]) * 0.5f;
         t[3][j] = g[2][j];
+        for (int i = 0; i < 3; ++i) {
+          const V size = g[i][j] < 0.f ? -g[i][j] : g[i][j];
+          tame &= size < limit;  // not NaN either
+        }
       }
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 4 && !plain; ++i) {
         put(i * 4, t[i][0]);
         put(i * 4 + 1, ((t[i][0] + t[i][2]) + t[i][1]) * 0.5f);
         put(i * 4 + 2, ((t[i][0] + t[i][2]) - t[i][1]) * 0.5f);
         put(i * 4 + 3, t[i][2]);
       }
+      for (int i = 0; i < 9 && plain; ++i)
+        put(i, g[i / 3][i % 3]);
     }
+  }
+  int32_t all = -1;
+  for (int lane = 0; lane < lanes; ++lane)
+    all &= tame[lane];
+  return all != 0;
 }
 
 // The last panel may have one vector.
