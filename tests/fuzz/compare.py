@@ -237,7 +237,7 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
         scaled = _scaled(result, off(result))
         if scaled.requires_grad:
             # Once more where the program is done with it, whose incoming gradients are others than the result's own.
-            scaled.register_hook(lambda gradient: gradient * off(gradient) if _plain(gradient) else gradient)
+            scaled.register_hook(lambda gradient: _scaled(gradient, off(gradient)) if _plain(gradient) else gradient)
         return scaled
 
     def change(inputs: list[Any]) -> list[Any]:
