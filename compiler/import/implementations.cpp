@@ -26,6 +26,7 @@ constexpr std::pair<StringLiteral, StringLiteral> names[] = {
     {"padded", "the library's direct convolution of a padded copy"},
     {"split", "the product of numbers in three parts of bf16"},
     {"blas", "the product of torch's MKL"},
+    {"panels", "the product of a weight packed in panels"},
     {"winograd", "Winograd's convolution"},
 };
 
@@ -155,7 +156,7 @@ std::vector<Implementation> implementationsFor(const fx::Node& node, ArrayRef<Op
     found.push_back(Implementation::kernel);
   if (products)
     found.insert(found.end(), {Implementation::blocked, Implementation::gemm, Implementation::inner_product,
-                               Implementation::split, Implementation::blas});
+                               Implementation::split, Implementation::blas, Implementation::panels});
   if (convolutions)
     found.insert(found.end(), {Implementation::direct, Implementation::by_product, Implementation::padded,
                                Implementation::winograd});

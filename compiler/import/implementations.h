@@ -25,6 +25,7 @@ enum class Implementation : uint8_t {
   padded,
   split,
   blas,
+  panels,
   winograd
 };
 

@@ -5,6 +5,7 @@
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/blas_matmul.h"
 #include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/panel_matmul.h"
 #include "runtime/onednn/prepared_matmul.h"
 #include "runtime/onednn/primitive_cache.h"
 #include "runtime/onednn/split_matmul.h"
@@ -40,14 +41,17 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   if (auto known = findCached(key))
     return std::static_pointer_cast<const Matmul>(known);
   // The first that takes it; outside the lock, since generating code takes milliseconds.
-  Result<std::shared_ptr<const Matmul>> built = SplitMatmul::build(form);
-  if (built.ok() && !*built)
-    built = BlasMatmul::build(form);
-  if (form.way == LibraryWay::split || form.way == LibraryWay::blas)
-    form.way = LibraryWay::automatic;  // where they are not to be had
-  for (auto* build : {TiledMatmul::build, PreparedMatmul::build})
+  Result<std::shared_ptr<const Matmul>> built = std::shared_ptr<const Matmul>();
+  auto offer = [&](auto* build) {
     if (built.ok() && !*built)
       built = build(form);
+  };
+  for (auto* build : {SplitMatmul::build, PanelMatmul::build, BlasMatmul::build})
+    offer(build);
+  if (form.way == LibraryWay::split || form.way == LibraryWay::panels || form.way == LibraryWay::blas)
+    form.way = LibraryWay::automatic;  // where they are not to be had
+  for (auto* build : {TiledMatmul::build, PreparedMatmul::build})
+    offer(build);
   if (!built.ok())
     return built;
   return std::static_pointer_cast<const Matmul>(insertCached(key, *built));

@@ -214,4 +214,9 @@ std::string compare(const Case& test) {
   return difference;
 }
 
+std::string implementationOf(const MatmulDesc& desc) {
+  auto found = Matmul::get(desc);
+  return found.ok() ? (*found)->implementation() : found.status().toString();
+}
+
 }  // namespace zefuse::onednn::testing

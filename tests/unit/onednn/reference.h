@@ -53,5 +53,7 @@ Case makeCase(const MatmulDesc& desc, uint32_t seed = 1);
 // or what differs. `implementation`, when not null, receives the implementation's name.
 std::string runAndCompare(Case& test, std::string* implementation = nullptr);
 std::string compare(const Case& test);
+// Of the product that the descriptor gets, or why there is none.
+std::string implementationOf(const MatmulDesc& desc);
 
 }  // namespace zefuse::onednn::testing

@@ -31,11 +31,6 @@ MatmulDesc product(int64_t m, int64_t k, int64_t n) {
   return desc;
 }
 
-std::string implementationOf(const MatmulDesc& desc) {
-  auto found = Matmul::get(desc);
-  return found.ok() ? (*found)->implementation() : found.status().toString();
-}
-
 bool isSplit(const MatmulDesc& desc) { return implementationOf(desc).starts_with("tiles of three bf16"); }
 
 std::vector<float> run(const MatmulDesc& desc, Case& test) {
