@@ -170,9 +170,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
       break;
     shape.post_ops.push_back(*op);
   }
-  if (desc_.way != plan::LibraryWay::winograd && !winogradPays(shape, desc_.pack_weight, maxThreads()))
-    return std::nullopt;
-  if (!winogradAvailable())
+  const bool wanted = desc_.way == plan::LibraryWay::winograd && winogradAvailable();
+  if (!wanted && !winogradPays(shape, desc_.pack_weight, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;
   const WinogradWeight weight{strides[transposed], strides[!transposed], strides[2], strides[3], plan.given_origin};

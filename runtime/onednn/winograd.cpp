@@ -1,7 +1,9 @@
 #include "runtime/onednn/winograd.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "runtime/onednn/team.h"
 #include "runtime/onednn/winograd_tiles.h"
@@ -45,13 +47,19 @@ int64_t tilesOfBlock(const WinogradShape& shape, int64_t tiles, const WinogradLe
 
 }  // namespace
 
-bool winogradAvailable() { return winogradLevel() != nullptr; }
+bool winogradAvailable() {
+  static const bool wanted = [] {
+    const char* value = std::getenv("ZEFUSE_WINOGRAD");
+    return !value || std::string_view(value) != "off";
+  }();
+  return wanted && winogradLevel();
+}
 
 bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
   const WinogradLevel* level = winogradLevel();
   // Fewer channels are multiplied in less time than they are transformed.
   constexpr int64_t fewest_channels = 16;
-  if (!level || shape.input.channels < fewest_channels || shape.out.channels < fewest_channels)
+  if (!winogradAvailable() || shape.input.channels < fewest_channels || shape.out.channels < fewest_channels)
     return false;
   const double tiles = double(shape.images * tilesHigh(shape) * tilesWide(shape));
   const double places = double(shape.images * shape.out.height * shape.out.width);

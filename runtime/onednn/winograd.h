@@ -43,7 +43,7 @@ struct WinogradWeight {
   size_t origin = 0;                         // bytes to the element of index 0
 };
 
-// Whether this processor has the vectors: AVX2 or AVX-512.
+// Whether this processor has the vectors, AVX2 or AVX-512, and ZEFUSE_WINOGRAD is not "off".
 bool winogradAvailable();
 // Whether it has, and the products saved are worth the transformations. `packed`: the weight is
 // transformed once, not in each call. `threads`: that share the work.

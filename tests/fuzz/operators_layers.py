@@ -32,6 +32,20 @@ def long_convolution(draw: Draw) -> tuple[str, list[Value]]:
     return f"F.conv1d({{0}}, {weight}{bias}, stride={stride}, padding={padding})", [value, *of]
 
 
+def wide_convolution(draw: Draw) -> tuple[str, list[Value]]:
+    """Of a window of 3x3 and channels enough for Winograd's; its errors are of the largest input of a window."""
+    value = draw.any(lambda t: t.is_floating_point() and t.dim() == 4 and t.shape[0] <= 4 and 0 < t.shape[1] <= 17)
+    repeats = -(-16 // value.tensor.shape[1])
+    channels, out, dilation = value.tensor.shape[1] * repeats, draw.choice([16, 17, 40]), draw.choice([1, 1, 1, 2])
+    if any(not 0 < size <= 32 for size in value.tensor.shape[2:]):
+        raise NoFit
+    weight, of = _weights(draw, value, f"{out}, {channels}, 3, 3", 1)
+    wide = f"{{0}}.clamp(-3, 3).repeat(1, {repeats}, 1, 1)"
+    if draw.often(0.3):
+        wide += ".to(memory_format=torch.channels_last)"
+    return f"F.conv2d({wide}, {weight}, padding={draw.choice([2, 1, 1]) * dilation}, dilation={dilation})", [value, *of]
+
+
 def norm_with_weights(draw: Draw) -> tuple[str, list[Value]]:
     value = draw.floating(2, 5)
     channels = value.tensor.shape[1]
@@ -189,6 +203,7 @@ def random_numbers(draw: Draw) -> tuple[str, list[Value]]:
 
 LAYERS: list[tuple[float, Entry]] = [
     (2, long_convolution),
+    (2, wide_convolution),
     (2, norm_with_weights),
     (2, masked_attention),
     (2, linear_algebra),

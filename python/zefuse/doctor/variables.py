@@ -38,6 +38,7 @@ OURS = {
     "ZEFUSE_CUDNN": "",  # off, or a file
     "ZEFUSE_NVJITLINK": "",  # off, or a file
     "ZEFUSE_SYCL": "file",
+    "ZEFUSE_WINOGRAD": "off",
     "ZEFUSE_ZE_TRACE": "0|1",
 }
 # Without the prefix, so that they count as no variable of the program: those that building reads.
