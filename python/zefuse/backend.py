@@ -20,6 +20,7 @@ from torch._dynamo.exc import ShortenTraceback
 from zefuse import _native, tuning
 from zefuse.decompositions import (
     eager_strides,
+    elementwise_strides,
     optimizers,
     packed_sequences,
     quantized_graphs,
@@ -72,6 +73,7 @@ optimizers.let_dynamo_trace_steps()
 torch_versions.norms_leave_out_dimensions()
 torch_versions.lstm_states_have_two_dimensions()
 torch_versions.views_stride_ones_as_eager()
+elementwise_strides.let_shape_rules_follow_eager()
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
