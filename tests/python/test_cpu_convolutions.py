@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -177,3 +180,33 @@ def test_zeros_around_a_gradient_do_not_multiply_infinite_weights(dtype: torch.d
         results.append(y if transposed else torch.autograd.grad(y, x, incoming)[0])
     assert torch.equal(results[1].isnan(), results[0].isnan())
     torch.testing.assert_close(results[1], results[0], equal_nan=True, rtol=1e-2, atol=1e-2)
+
+
+def test_winograds_filtering_can_be_left_out() -> None:
+    """A convolution of f32 that takes it is as near to double precision as eager's, and other bits without it."""
+    script = """
+import torch, zefuse
+torch.manual_seed(0)
+convolution = torch.nn.Conv2d(64, 64, 3, padding=1).to(memory_format=torch.channels_last).requires_grad_(False)
+x = torch.randn(1, 64, 28, 28).to(memory_format=torch.channels_last)
+made = torch.compile(convolution, backend="zefuse")(x)
+exact = convolution.double()(x.double())
+eager = convolution.float()(x)
+assert (made - exact).abs().max() <= 1.5 * (eager - exact).abs().max()
+print(made.view(torch.int32).sum(dtype=torch.int64).item())
+"""
+
+    def bits(**environment: str) -> str:
+        run = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    taken = bits()
+    assert bits() == taken
+    assert bits(ZEFUSE_WINOGRAD="off") != taken
