@@ -384,3 +384,37 @@ def test_a_result_that_is_also_written_has_memory_of_its_own() -> None:
     x = torch.arange(24.0).reshape(3, 8)[1]
     y = torch.compile(update, backend="zefuse", dynamic=True)(x)
     assert torch.equal(x, y) and x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_writes_into_windows_keep_the_sign_of_zero(size: int, dynamic: bool) -> None:
+    """Of windows that do not overlap: torch's decomposition adds what goes back to zeros."""
+
+    def write(x: torch.Tensor) -> torch.Tensor:
+        windows = x.unfold(1, size, size)
+        return windows.mT.mT.index_add_(2, torch.arange(4), windows)
+
+    def whole() -> torch.Tensor:
+        return torch.tensor([-0.0, 0.0, 1.0, -2.0]).repeat(3, 8, 2)[..., ::2]
+
+    theirs, ours = whole(), whole()
+    expected, actual = write(theirs), torch.compile(write, backend="zefuse", dynamic=dynamic)(ours)
+    for mine, eagers in ((actual, expected), (ours, theirs)):
+        torch.testing.assert_close(mine, eagers)
+        assert torch.equal(mine.signbit(), eagers.signbit())
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("dim", "size", "step"), [(0, 2, 2), (1, 3, 4), (1, 1, 3), (-1, 2, 5), (1, 3, 1), (0, 7, 7), (1, 2, 1)]
+)
+def test_gradients_of_windows(dim: int, size: int, step: int, dynamic: bool) -> None:
+    theirs = torch.randn(7, 9, 11, requires_grad=True)
+    ours = theirs.detach().clone().requires_grad_()
+    weight = torch.randn(theirs.unfold(dim, size, step).shape)
+    function = lambda x: (x.unfold(dim, size, step) * weight).sum()  # noqa: E731
+    function(theirs).backward()
+    torch.compile(function, backend="zefuse", dynamic=dynamic)(ours).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert ours.grad.stride() == theirs.grad.stride()

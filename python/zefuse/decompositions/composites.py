@@ -210,6 +210,19 @@ def weight_norm_backward(
     return g / norms * (grad - v * (sums / (norms * norms))), sums / norms
 
 
+def unfold_backward(grad: torch.Tensor, input_sizes: list[Any], dim: int, size: int, step: int) -> Any:
+    """Of windows that do not overlap: each element where it came from, zeros between, as eager copies them. torch's adds to zeros, which
+    makes 0.0 of -0.0. A write into windows goes back into what they are a view of by this operator."""
+    whole = len(input_sizes)
+    if whole == 0 or step < size:
+        return torch._decomp.decompositions.unfold_backward(grad, input_sizes, dim, size, step)
+    pad, dim = torch.nn.functional.pad, dim % whole
+    rows = pad(grad.movedim(-1, dim + 1), [0, 0] * (whole - 1 - dim) + [0, step - size])
+    rows = rows.flatten(dim, dim + 1)
+    beyond = input_sizes[dim] - rows.shape[dim]  # less than none: the last window ends before its step does
+    return pad(rows, [0, 0] * (whole - 1 - dim) + [0, beyond]).contiguous()
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -255,6 +268,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.softshrink_backward.default: hardshrink_backward,
         aten.round.decimals: round_decimals,
         aten.unbind_copy.int: unbind_copy,
+        aten.unfold_backward.default: unfold_backward,
         aten._batch_norm_with_update_functional.default: batch_norm_with_update,
         aten._trilinear.default: trilinear,
         aten.batch_norm_backward.default: batch_norm_backward,
