@@ -203,7 +203,7 @@ def tried(
     from zefuse import _native
     from zefuse.decompositions.table import decompositions
     from zefuse.errors import UnsupportedError
-    from zefuse.graphs import complex_pairs, parts
+    from zefuse.graphs import complex_pairs, parts, zero_tensors
 
     native = _native.load()
     # As AOTAutograd traces: what Python takes apart before autograd (upsampling, ...) is apart.
@@ -229,6 +229,7 @@ def tried(
     trial: dict[str, Any] = {"kind": kind, "targets": targets, "fallbacks": {}, "failed": {}, "draws": []}
     for node in gm.graph.nodes:
         node.meta.setdefault("val", None)  # of one without results, as AOTAutograd notes it
+    zero_tensors.fill(gm)
     pairs = complex_pairs.rewritten(gm)
     names = {node.name for node in gm.graph.nodes}
     gm = gm if pairs is None else pairs.graph
