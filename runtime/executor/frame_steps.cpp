@@ -235,6 +235,7 @@ Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments
     if (!packed.ok())
       return packed.status();
     arguments.b = *packed;
+    arguments.b_given = *packed == address(b);
   }
   state.operands.clear();
   for (const auto& op : post_ops)

@@ -114,9 +114,10 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
     ZEFUSE_RETURN_IF_ERROR(status);
   size_t streamed_bytes = 0;
   for (const Weight& weight : weights)
-    if (!library_states_[weight.step].packed)
+    if (!library_states_[weight.step].packed && !binding_->library_calls[weight.step].primitive->takesGivenB())
       streamed_bytes = std::max(streamed_bytes, weight.bytes);
-  packed_ = streamed_bytes == 0;
+  packed_ = std::ranges::all_of(weights,
+                                [&](const Weight& weight) { return library_states_[weight.step].packed != nullptr; });
   if (packed_)
     streamed_ = {};
   return streamed_.reserve(streamed_bytes);
@@ -130,9 +131,11 @@ Result<const void*> Frame::packedOrStreamed(size_t step, uint32_t view, std::spa
     if (const auto& packed = library_states_[step].packed)
       return static_cast<const void*>(packed->memory.data());
   }
+  ++counted_.weights_streamed;
+  if (bound.primitive->takesGivenB())
+    return weight;
   ZEFUSE_RETURN_IF_ERROR(streamed_.reserve(bound.primitive->packedBytes()));
   ZEFUSE_RETURN_IF_ERROR(bound.primitive->packB(weight, streamed_.data()));
-  ++counted_.weights_streamed;
   return static_cast<const void*>(streamed_.data());
 }
 

@@ -20,9 +20,11 @@ namespace {
 
 constexpr int lanes = 8;
 constexpr int64_t columns_of = panel_columns<lanes>, most_rows = 6;
-// Depth at most: a panel of it stays in the first-level cache while a strip goes by, and sums are added to memory once
-// in so many steps. Four panels and 32 strips of it are 96 and 288 KiB.
-constexpr int64_t most_depth = 384, group = 4, most_strips = 32;
+// Depth at most: sums are added to memory once in so many steps. Two panels of it stay in the first-level cache, and in
+// the second, with 32 strips (192 KiB), while the strips go by.
+constexpr int64_t most_depth = 256, group = 2, most_strips = 32;
+// Of a right side that is not packed: it is laid out anew for each so many strips.
+constexpr int64_t most_strips_given = 96;
 
 int64_t quotientUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -172,8 +174,9 @@ GroupProduct* groupProduct(int64_t rows, Ahead ahead) {
 
 // One call: where everything is.
 struct PanelMatmul::Run {
-  const float *a, *right, *bias;
+  const float *a, *b, *bias;
   float* out;
+  bool given;  // b is not packed
 };
 
 Result<std::shared_ptr<const Matmul>> PanelMatmul::build(const MatmulDesc& desc) {
@@ -203,10 +206,11 @@ PanelMatmul::PanelMatmul(const MatmulDesc& desc)
   sequence_.one_thread = threadsWorth(nanoseconds, maxThreads()) == 1;
   threads_ = sequence_.one_thread ? 1 : maxThreads();
   share(threads_);
-  const int64_t strips = std::min(most_strips, quotientUp(batch_ * strips_, row_parts_));
+  const int64_t strips = std::min(most_strips_given, quotientUp(batch_ * strips_, row_parts_));
   // A last strip's vectors end behind it.
-  left_bytes_ = size_t(quotientUp((strips * most_rows * std::min(depth_, most_depth) + lanes) * 4, 64) * 64);
-  left_at_ = sequence_.reserve(left_bytes_ * size_t(threads_));
+  const int64_t numbers = (group * columns_of + strips * most_rows) * std::min(depth_, most_depth) + lanes;
+  scratch_bytes_ = size_t(quotientUp(numbers * int64_t(sizeof(float)), 64) * 64);
+  scratch_at_ = sequence_.reserve(scratch_bytes_ * size_t(threads_));
 }
 
 // As many parts as threads, of strips by panels, with the least work for the one that has most: packing a number of the
@@ -237,24 +241,25 @@ int64_t PanelMatmul::firstRow(int64_t strip) const { return rows_ * strip / stri
 
 size_t PanelMatmul::packedBytes() const { return size_t(panels_ * columns_of * depth_) * sizeof(float); }
 
+void PanelMatmul::packPanel(const float* b, int64_t panel, int64_t k, int64_t depth, float* to) const {
+  const int64_t along = rowStride(desc_.b), column = desc_.b.strides.back();
+  for (int64_t half = 0; half < 2; ++half) {
+    const int64_t first = panel * columns_of + half * lanes;
+    const int64_t count = std::clamp<int64_t>(columns_ - first, 0, lanes);
+    const float* data = count > 0 ? b + first * column + k * along : b;
+    interleave({data, column, along, count, depth}, to + half * lanes, columns_of);
+  }
+}
+
 // [blocks of the depth][panels][depth][16 columns]
 Status PanelMatmul::packB(const void* b, void* packed) const {
   const OneThread alone(sequence_.one_thread);
-  const auto* from = static_cast<const float*>(b);
-  const size_t rank = desc_.b.sizes.size();
-  const int64_t along = desc_.b.strides[rank - 2], column = desc_.b.strides[rank - 1];
   overTeam(panels_, 4, [&](int64_t begin, int64_t end) {
     for (int64_t block = 0; block < depth_blocks_; ++block) {
       const int64_t k = depthOf(block), depth = depthOf(block + 1) - k;
-      for (int64_t panel = begin; panel < end; ++panel) {
-        float* to = static_cast<float*>(packed) + (k * panels_ + panel * depth) * columns_of;
-        for (int64_t half = 0; half < 2; ++half) {
-          const int64_t first = panel * columns_of + half * lanes;
-          const int64_t count = std::clamp<int64_t>(columns_ - first, 0, lanes);
-          const float* data = count > 0 ? from + first * column + k * along : from;
-          interleave({data, column, along, count, depth}, to + half * lanes, columns_of);
-        }
-      }
+      for (int64_t panel = begin; panel < end; ++panel)
+        packPanel(static_cast<const float*>(b), panel, k, depth,
+                  static_cast<float*>(packed) + (k * panels_ + panel * depth) * columns_of);
     }
   });
   return {};
@@ -275,40 +280,42 @@ void PanelMatmul::packStrips(const Run& run, int64_t first, int64_t last, int64_
   }
 }
 
-// Some strips, packed in `left`, by the part's panels: a group of them stays in the second-level cache while the strips
-// go by, and the first strips fetch the next group.
-void PanelMatmul::multiplyBlock(const Run& run, const Part& part, int64_t k, int64_t depth, const float* left) const {
+// Some strips, packed behind a group of panels in the scratch memory, by the part's panels: a group of them stays in
+// the near caches while the strips go by, and the first strips fetch the next group, which lies behind it if packed.
+void PanelMatmul::multiplyBlock(const Run& run, const Part& part, int64_t k, int64_t depth, float* scratch) const {
   const int64_t row = rowStride(desc_.out), panel_numbers = depth * columns_of;
   const bool few = part.last_strip - part.first_strip < 4;
   for (int64_t panel = part.first_panel; panel < part.last_panel; panel += group) {
     const int64_t panels = std::min(group, part.last_panel - panel), column = panel * columns_of;
-    const float* right = run.right + (k * panels_ + panel * depth) * columns_of;
-    const float* strip_numbers = left;
+    const float* right = run.given ? scratch : run.b + (k * panels_ + panel * depth) * columns_of;
+    for (int64_t p = 0; run.given && p < panels; ++p)
+      packPanel(run.b, panel + p, k, depth, scratch + p * panel_numbers);
+    const float* left = scratch + group * panel_numbers;
     for (int64_t strip = part.first_strip; strip < part.last_strip; ++strip) {
       const int64_t number = strip % strips_, rows = firstRow(number + 1) - firstRow(number);
       const int64_t before = strip - part.first_strip;
-      const Ahead ahead = few ? Ahead::all : before < 4 ? Ahead::quarter : Ahead::none;
+      const Ahead ahead = run.given ? Ahead::none : few ? Ahead::all : before < 4 ? Ahead::quarter : Ahead::none;
       const float* next =
           ahead == Ahead::quarter ? right + group * panel_numbers + before * (panel_numbers / 4) : right;
       float* out = run.out + strip / strips_ * batchStride(desc_.out) + firstRow(number) * row + column;
-      groupProduct(rows, ahead)(strip_numbers,
-                                {right, panels, depth, std::min(panels * columns_of, columns_ - column), next},
+      groupProduct(rows, ahead)(left, {right, panels, depth, std::min(panels * columns_of, columns_ - column), next},
                                 {out, row, run.bias ? run.bias + column : nullptr, k > 0});
-      strip_numbers += rows * depth;
+      left += rows * depth;
     }
   }
 }
 
-void PanelMatmul::multiplyPart(const Run& run, const Part& part, float* left) const {
-  const int64_t strips = part.last_strip - part.first_strip, blocks = quotientUp(strips, most_strips);
+void PanelMatmul::multiplyPart(const Run& run, const Part& part, float* scratch) const {
+  const int64_t strips = part.last_strip - part.first_strip;
+  const int64_t blocks = quotientUp(strips, run.given ? most_strips_given : most_strips);
   for (int64_t block = 0; block < blocks; ++block) {
     Part some = part;
     some.first_strip = part.first_strip + strips * block / blocks;
     some.last_strip = part.first_strip + strips * (block + 1) / blocks;
     for (int64_t piece = 0; piece < depth_blocks_; ++piece) {
       const int64_t k = depthOf(piece), depth = depthOf(piece + 1) - k;
-      packStrips(run, some.first_strip, some.last_strip, k, depth, left);
-      multiplyBlock(run, some, k, depth, left);
+      packStrips(run, some.first_strip, some.last_strip, k, depth, scratch + group * depth * columns_of);
+      multiplyBlock(run, some, k, depth, scratch);
     }
   }
 }
@@ -318,10 +325,10 @@ Status PanelMatmul::run(const Primitive::Arguments& arguments) const {
     const OneThread alone(sequence_.one_thread);
     const Run run{static_cast<const float*>(arguments.a), static_cast<const float*>(arguments.b),
                   native_bias_ ? static_cast<const float*>(arguments.bias) : nullptr,
-                  static_cast<float*>(arguments.out)};
+                  static_cast<float*>(arguments.out), arguments.b_given};
     const int64_t strips = batch_ * strips_;
-    overTeamWithScratch(row_parts_ * column_parts_, static_cast<std::byte*>(arguments.scratch) + left_at_, left_bytes_,
-                        threads_, [&](int64_t begin, int64_t end, std::byte* scratch) {
+    overTeamWithScratch(row_parts_ * column_parts_, static_cast<std::byte*>(arguments.scratch) + scratch_at_,
+                        scratch_bytes_, threads_, [&](int64_t begin, int64_t end, std::byte* scratch) {
                           for (int64_t at = begin; at < end; ++at) {
                             const int64_t i = at / column_parts_, j = at % column_parts_;
                             multiplyPart(run,

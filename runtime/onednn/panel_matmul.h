@@ -19,6 +19,7 @@ public:
   size_t packedBytes() const override;
   Status packB(const void* b, void* packed) const override;
   bool packsLike(const Primitive& other) const override;
+  bool takesGivenB() const override { return true; }
   Status run(const Primitive::Arguments& arguments) const override;
 
 private:
@@ -31,9 +32,10 @@ private:
   void share(int threads);
   int64_t depthOf(int64_t block) const;
   int64_t firstRow(int64_t strip) const;
+  void packPanel(const float* b, int64_t panel, int64_t k, int64_t depth, float* to) const;
   void packStrips(const Run& run, int64_t first, int64_t last, int64_t k, int64_t depth, float* to) const;
-  void multiplyBlock(const Run& run, const Part& part, int64_t k, int64_t depth, const float* left) const;
-  void multiplyPart(const Run& run, const Part& part, float* left) const;
+  void multiplyBlock(const Run& run, const Part& part, int64_t k, int64_t depth, float* scratch) const;
+  void multiplyPart(const Run& run, const Part& part, float* scratch) const;
 
   MatmulDesc desc_;
   bool native_bias_;  // one number for each column
@@ -41,7 +43,7 @@ private:
   int64_t strips_, panels_, depth_blocks_;  // strips: of one matrix
   int64_t row_parts_ = 1, column_parts_ = 1;
   int threads_;
-  size_t left_at_ = 0, left_bytes_ = 0;  // in scratch; of a thread
+  size_t scratch_at_ = 0, scratch_bytes_ = 0;  // of a thread: a group of panels, then strips
 };
 
 }  // namespace zefuse::onednn

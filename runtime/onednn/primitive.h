@@ -42,11 +42,14 @@ public:
   virtual Status packB(const void* /*b*/, void* /*packed*/) const { return {}; }
   // Whether both make the same packed bytes from the same b, so that one packed copy serves both.
   virtual bool packsLike(const Primitive& /*other*/) const { return false; }
+  // Whether run() takes b as it is, too (Arguments::b_given), with the same bits: for contents that are used once, it
+  // saves writing them to memory and reading them again.
+  virtual bool takesGivenB() const { return false; }
   virtual size_t scratchBytes() const = 0;  // 64-byte aligned memory for run, per call in flight
 
   struct Arguments {
     const void* a;
-    const void* b;     // packed when packedBytes() > 0
+    const void* b;     // packed when packedBytes() > 0 and not b_given
     const void* bias;  // nullptr without bias
     void* out;
     std::span<const void* const> post_op_operands;  // one per post-op; nullptr for those without
@@ -55,6 +58,7 @@ public:
     // for.
     std::span<const void* const> operands;
     std::span<void* const> results;
+    bool b_given = false;
   };
   // Runs inline on the calling thread and its OpenMP team.
   virtual Status run(const Arguments& arguments) const = 0;

@@ -101,6 +101,7 @@ def test_eagers_operators_where_they_are_quicker(folder: Path, costs: Costs) -> 
         ("gemm", {"aten.addmm.default": "the library's gemm"}),
         ("three parts", {"aten.addmm.default": "the product of numbers in three parts of bf16"}),
         ("torch's MKL", {"aten.addmm.default": "the product of torch's MKL"}),
+        ("in panels", {"aten.addmm.default": "the product of a weight packed in panels"}),
         ("by a product", {"aten.convolution.default": "the library's convolution by a product"}),
         ("padded copy", {"aten.convolution.default": "the library's direct convolution of a padded copy"}),
     ],

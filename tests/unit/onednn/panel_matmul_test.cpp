@@ -35,14 +35,14 @@ MatmulDesc packedLinear(int64_t m, int64_t k, int64_t n, LibraryWay way = Librar
 
 bool isInPanels(const MatmulDesc& desc) { return implementationOf(desc).starts_with("panels:"); }
 
-std::vector<float> runPacked(const MatmulDesc& desc, Case& test) {
+std::vector<float> runPacked(const MatmulDesc& desc, Case& test, bool given = false) {
   EXPECT_TRUE(Matmul::get(desc).ok());
   const auto matmul = *Matmul::get(desc);
   AlignedBuffer packed(matmul->packedBytes()), scratch(matmul->scratchBytes());
   std::memset(scratch.data, 0xff, matmul->scratchBytes());
   EXPECT_TRUE(matmul->packB(test.b.data(), packed.data).ok());
-  const void* b = matmul->packedBytes() ? packed.data : test.b.data();
-  EXPECT_TRUE(matmul->run({test.a.data(), b, test.bias.data(), test.out.data(), {}, scratch.data, {}, {}}).ok());
+  const void* b = matmul->packedBytes() && !given ? packed.data : test.b.data();
+  EXPECT_TRUE(matmul->run({test.a.data(), b, test.bias.data(), test.out.data(), {}, scratch.data, {}, {}, given}).ok());
   std::vector<float> out = test.out.wide;  // without the NaN behind it
   out.resize(size_t(desc.out.sizes[0] * desc.out.sizes[1]));
   return out;
@@ -174,6 +174,20 @@ TEST_F(PanelMatmul, BitsDoNotDependOnTheThreads) {
     }
     setMaxThreads(before);
   }
+}
+
+// As a weight is used whose contents change from call to call.
+TEST_F(PanelMatmul, ARightSideThatIsNotPackedGivesTheSameBits) {
+  for (int64_t m : {1, 3, 40, 1300})
+    for (bool transposed : {true, false}) {
+      MatmulDesc desc = packedLinear(m, 600, 83);
+      desc.bias = dense(DType::f32, {83});
+      if (!transposed)
+        desc.b = dense(DType::f32, {600, 83});
+      EXPECT_TRUE((*Matmul::get(desc))->takesGivenB());
+      Case test = makeCase(desc, 11);
+      EXPECT_EQ(runPacked(desc, test, true), runPacked(desc, test)) << m << transposed;
+    }
 }
 
 TEST_F(PanelMatmul, OnePackedWeightServesAnyNumberOfRows) {
