@@ -6,6 +6,7 @@ here, and a weight that is infinite gives NaN where it is an infinity of the dif
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Rows = Callable[[Tensor, tuple[int, ...], float], Tensor]
 
-def as_defined(of: Callable[..., Any]) -> Callable[..., Any]:
-    """``of`` computed so, in double precision. Running statistics are written by eager's own call."""
+
+def as_defined(of: Callable[..., Any], dtype: torch.dtype = torch.float64, off: float = 0.0) -> Callable[..., Any]:
+    """``of`` computed so, in double precision, or in single, in which squares may be infinite and the row divided by them zero. ``off``:
+    by so many last bits the mean is, so that an element that equals it is one away from it. Running statistics are written by eager's
+    own call."""
 
     def way(*args: Any, **kwargs: Any) -> Any:
         result = of(*args, **kwargs)
@@ -27,16 +32,17 @@ def as_defined(of: Callable[..., Any]) -> Callable[..., Any]:
         if not input.is_floating_point() or input.is_nested:
             return result
         wide = {
-            name: value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+            name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
             for name, value in given.items()
         }
-        return torch.empty_like(result).copy_(_OF[of](**wide))
+        bit = off * torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
+        return torch.empty_like(result).copy_(_OF[of](**wide, rows=functools.partial(_of_rows, bit=bit)))
 
     return way
 
 
-def _of_rows(rows: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
-    apart = rows - rows.mean(dims, keepdim=True)
+def _of_rows(rows: Tensor, dims: tuple[int, ...], eps: float, bit: float) -> Tensor:
+    apart = rows - rows.mean(dims, keepdim=True) * (1 + bit)
     return apart * ((apart * apart).mean(dims, keepdim=True) + eps).rsqrt()
 
 
@@ -49,37 +55,39 @@ def _by_channel(value: Tensor, *numbers: Tensor | None) -> list[Any]:
     return [each if each is None else each.reshape(-1, *[1] * (value.dim() - 2)) for each in numbers]
 
 
-def _layer(input: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Tensor:
-    return _scaled(_of_rows(input, tuple(range(-len(normalized_shape), 0)), eps), weight, bias)
+def _layer(input: Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float, rows: Rows) -> Tensor:
+    return _scaled(rows(input, tuple(range(-len(normalized_shape), 0)), eps), weight, bias)
 
 
-def _rms(input: Tensor, normalized_shape: Any, weight: Any, eps: float | None) -> Tensor:
+def _rms(input: Tensor, normalized_shape: Any, weight: Any, eps: float | None, rows: Rows) -> Tensor:
     squares = (input * input).mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
     return _scaled(input * (squares + (torch.finfo(torch.float32).eps if eps is None else eps)).rsqrt(), weight, None)
 
 
-def _group(input: Tensor, num_groups: int, weight: Any, bias: Any, eps: float) -> Tensor:
-    rows = _of_rows(input.reshape(input.shape[0], num_groups, -1), (-1,), eps).reshape(input.shape)
-    return _scaled(rows, *_by_channel(input, weight, bias))
+def _group(input: Tensor, num_groups: int, weight: Any, bias: Any, eps: float, rows: Rows) -> Tensor:
+    groups = rows(input.reshape(input.shape[0], num_groups, -1), (-1,), eps).reshape(input.shape)
+    return _scaled(groups, *_by_channel(input, weight, bias))
 
 
 def _instance(
-    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, use_input_stats: bool, momentum: float, eps: float
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, use_input_stats: bool, momentum: float, eps: float,
+    rows: Rows,
 ) -> Tensor:  # fmt: skip
     if not use_input_stats:
-        return _batch(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    return _scaled(_of_rows(input, tuple(range(2, input.dim())), eps), *_by_channel(input, weight, bias))
+        return _batch(input, running_mean, running_var, weight, bias, False, momentum, eps, rows)
+    return _scaled(rows(input, tuple(range(2, input.dim())), eps), *_by_channel(input, weight, bias))
 
 
 def _batch(
-    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float,
+    rows: Rows,
 ) -> Tensor:  # fmt: skip
     if training:
-        rows = _of_rows(input, (0, *range(2, input.dim())), eps)
+        value = rows(input, (0, *range(2, input.dim())), eps)
     else:
         mean, variance = _by_channel(input, running_mean, running_var)
-        rows = (input - mean) * (variance + eps).rsqrt()
-    return _scaled(rows, *_by_channel(input, weight, bias))
+        value = (input - mean) * (variance + eps).rsqrt()
+    return _scaled(value, *_by_channel(input, weight, bias))
 
 
 _OF: dict[Any, Callable[..., Tensor]] = {

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from norms_as_defined import as_defined
+from reductions_otherwise import REDUCTIONS, REDUCTIONS_OF_GPUS
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
@@ -271,6 +272,15 @@ def _first_in_order(reverse: bool) -> Callable[..., Any]:
     return way
 
 
+def _kth_in_order(reverse: bool, input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if not input.dim():
+        return torch.kthvalue(input, k, dim, keepdim)
+    values, indices = (each.narrow(dim, k - 1, 1) for each in _sorted(input, dim, False, reverse))
+    if not keepdim:
+        values, indices = values.squeeze(dim), indices.squeeze(dim)
+    return torch.return_types.kthvalue((values, indices))
+
+
 def _as_an_image(
     input: Tensor,
     weight: Tensor,
@@ -422,9 +432,13 @@ def _from_zero(of: Callable[..., Any]) -> Callable[..., Any]:
 
     def way(*args: Any, **kwargs: Any) -> Any:
         result = of(*tree_map_only(Tensor, begun, args), **kwargs)
-        return result + 0.0 if type(result) is Tensor and result.is_floating_point() else result
+        return tree_map_only(Tensor, lambda value: value + 0.0 if _begins(value) else value, result)
 
     return way
+
+
+def _begins(value: Tensor) -> bool:
+    return type(value) is Tensor and value.is_floating_point()
 
 
 class _RowsOfAttention(torch.autograd.Function):
@@ -468,8 +482,8 @@ def _attention_by_rows(
 
 def _ordered(reverse: bool) -> dict[Any, Callable[..., Any]]:
     ways = {torch.sort: _in_order(torch.sort, reverse), torch.msort: _in_order(torch.msort, reverse)}
-    ways |= {torch.topk: _first_in_order(reverse)}
-    return ways | {Tensor.sort: ways[torch.sort], Tensor.msort: ways[torch.msort], Tensor.topk: ways[torch.topk]}
+    ways |= {torch.topk: _first_in_order(reverse), torch.kthvalue: partial(_kth_in_order, reverse)}
+    return ways | {getattr(Tensor, of.__name__): way for of, way in ways.items()}
 
 
 _HARD = (F.hardtanh, F.relu6)
@@ -494,7 +508,10 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"(std|var)_mean\(", lambda: _Mode({of: _mean_by_itself(of) for of in (torch.std_mean, torch.var_mean)})),
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float64, of) for of in _NORMS})),
     (r"_norm\(", lambda: _Mode({of: _norm_in(torch.float32, of) for of in _NORMS})),
-    (r"_norm\(", lambda: _Mode({of: as_defined(of) for of in _NORMS})),
+    *(
+        (r"_norm\(", lambda dtype=dtype, off=off: _Mode({of: as_defined(of, dtype, off) for of in _NORMS}))
+        for dtype, off in ((torch.float64, 0.0), (torch.float32, 0.0), (torch.float64, 1.0), (torch.float64, -1.0))
+    ),
     (r"(layer|group)_norm\(", lambda: _Mode({of: _of_deviations(of) for of in (F.layer_norm, F.group_norm)})),
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
@@ -520,8 +537,9 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     ),
     *((r"group_norm\(", lambda sign=sign: _Mode({F.group_norm: _of_single_elements(sign)})) for sign in (1.0, -1.0)),
     (r"F\.conv1d\(", lambda: _Mode({F.conv1d: _as_an_image, torch.conv1d: _as_an_image})),
-    (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=False))),
-    (r"(sort|topk)\(", lambda: _Mode(_ordered(reverse=True))),
+    *((r"(sort|topk|kthvalue)\(", lambda reverse=reverse: _Mode(_ordered(reverse))) for reverse in (False, True)),
+    (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _from_zero(of) for of in _RECURRENT})),
+    *((text, lambda ways=ways: _Mode(ways)) for text, ways in REDUCTIONS),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
     (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(1.0)),
     (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(-1.0)),
@@ -530,4 +548,5 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
 OTHER_WAYS_OF_GPUS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"conv_transpose", lambda: _Mode(_TRANSPOSED)),
     (r"cum(sum|prod)\(", lambda: _Mode(_SCANS)),
+    *((text, lambda ways=ways: _Mode(ways)) for text, ways in REDUCTIONS_OF_GPUS),
 ]
