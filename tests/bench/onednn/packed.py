@@ -23,7 +23,9 @@ WEIGHTS = [(768, 768), (768, 3072), (3072, 768), (2048, 5632), (384, 1536)]
 ROWS = [1, 4, 16, 32, 128, 197, 512, 1500]
 
 
-def made(lib: ctypes.CDLL, x: torch.Tensor, linear: torch.nn.Linear, way: int) -> tuple[Callable[[], object], str]:
+def made(
+    lib: ctypes.CDLL, x: torch.Tensor, linear: torch.nn.Linear, way: int, once: bool
+) -> tuple[Callable[[], object], str]:
     def geometry(t: torch.Tensor) -> object:
         return (ctypes.c_int64 * (1 + 2 * t.dim()))(t.dim(), *t.shape, *t.stride())
 
@@ -35,11 +37,12 @@ def made(lib: ctypes.CDLL, x: torch.Tensor, linear: torch.nn.Linear, way: int) -
     probe = lib.probe_create(0, *shapes, no_kinds, no_operands, 0, ctypes.c_float(1), 1, 0, data, 1, way)
     if not probe:
         raise RuntimeError(lib.probe_error().decode())
-    operands = (x, weight, bias, out)
+    pointers = [ctypes.c_void_p(probe), *(ctypes.c_void_p(t.data_ptr()) for t in (x, weight, bias, out))]
+    keep = (x, weight, bias, out)
 
     def call() -> torch.Tensor:
-        lib.probe_run(ctypes.c_void_p(probe), *(ctypes.c_void_p(t.data_ptr()) for t in operands), None)
-        return out
+        (lib.probe_run_once if once else lib.probe_run)(*pointers, None)
+        return keep[-1]
 
     return call, lib.probe_implementation(probe).decode()
 
@@ -62,6 +65,7 @@ def main() -> None:
     parser.add_argument("library")
     parser.add_argument("shapes", nargs="*")
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--once", action="store_true", help="no packed copy is kept, as of a weight that is trained")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_intermixed_args()
     lib = ctypes.CDLL(args.library)
@@ -76,7 +80,7 @@ def main() -> None:
     for rows, k, columns in shapes or [(rows, *weight) for weight in WEIGHTS for rows in ROWS]:
         x, linear = torch.randn(rows, k), torch.nn.Linear(k, columns)
         # Each with memory of its own: what one has read is not nearer to the next.
-        ways = {way: made(lib, x, copy.deepcopy(linear), number) for way, number in WAYS.items()}
+        ways = {way: made(lib, x, copy.deepcopy(linear), number, args.once) for way, number in WAYS.items()}
         with torch.no_grad():
             wanted = torch.nn.functional.linear(x.double(), linear.weight.double(), linear.bias.double())
             for way, (call, _) in ways.items():

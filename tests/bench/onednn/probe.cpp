@@ -72,6 +72,15 @@ EXPORT void* probe_create(int bf16, const int64_t* a, const int64_t* b, const in
 
 EXPORT const char* probe_implementation(Probe* probe) { return probe->matmul->implementation().c_str(); }
 
+// For contents that are used once: packed for this call, or as they are.
+EXPORT int probe_run_once(Probe* probe, const void* a, const void* b, const void* bias, void* out) {
+  const bool given = probe->matmul->takesGivenB();
+  if (probe->packed && !given && !probe->matmul->packB(b, probe->packed).ok())
+    return false;
+  const void* right = probe->packed && !given ? probe->packed : b;
+  return probe->matmul->run({a, right, bias, out, {}, probe->scratch, {}, {}, given}).ok();
+}
+
 EXPORT int probe_run(Probe* probe, const void* a, const void* b, const void* bias, void* out, const void* operand) {
   const void* operands[4] = {operand, operand, operand, operand};
   return probe->matmul->run({a, probe->packed ? probe->packed : b, bias, out, operands, probe->scratch}).ok();
