@@ -133,7 +133,7 @@ template <int rows>
 }
 
 // `rows` rows need so many panels at once, so that enough sums are under way.
-template <int rows> constexpr int panels_at_once = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+template <int rows> constexpr int panels_at_once = rows <= 3 ? group : 1;
 
 template <int rows, Ahead ahead>
 ZEFUSE_PANELS void multiplyGroup(const float* strip, const Group& group, const PanelResult& to) {
