@@ -10,6 +10,7 @@ import pytest
 import torch
 from compare import _disturbed, differences
 from execute import eager
+from known import reason_of
 from program import Input, Program, Step
 
 
@@ -257,3 +258,10 @@ def test_a_crash_is_tried_three_times_under_aot_eager(tries: int, status: str) -
     found = {"status": "wrong", "kind": "crash", "text": "the process ended: SIGSEGV"}
     assert ended.judged(worker, program, found)["status"] == status
     assert worker.asked == min(tries, 3)
+
+
+def test_a_plain_tensor_of_a_subclass_is_known_of_recurrent_layers_alone() -> None:
+    text = "output 0: <class 'torch.testing._internal.two_tensor.TwoTensor'>, eager <class 'torch.Tensor'>"
+    inputs = ["TwoTensor(torch.ones(1, 3, 2), torch.ones(1, 3, 2))"]
+    for step, known in (("torch.gru({0}, x1)", True), ("{0}.exp()", False)):
+        assert (reason_of(_program(inputs, [step], "subclass"), "type", text) is not None) == known
