@@ -42,6 +42,7 @@ from zefuse.graphs import (
     complex_pairs,
     constants,
     direct_calls,
+    gapped_windows,
     garbage,
     half_spectra,
     input_bases,
@@ -96,7 +97,7 @@ def zefuse(
             )
         checked = Options.make(options)
         views = StorageViews(gm, example_inputs)
-        reason = views.why_eager() or recurrent.why_eager(gm)
+        reason = views.why_eager() or gapped_windows.why_eager(gm) or recurrent.why_eager(gm)
         if reason is None:
             try:
                 return views.guard(_through_aot_autograd(gm, example_inputs, checked, views))

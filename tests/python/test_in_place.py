@@ -418,3 +418,40 @@ def test_gradients_of_windows(dim: int, size: int, step: int, dynamic: bool) -> 
     torch.compile(function, backend="zefuse", dynamic=dynamic)(ours).backward()
     torch.testing.assert_close(ours.grad, theirs.grad)
     assert ours.grad.stride() == theirs.grad.stride()
+
+
+def _assigned(x: torch.Tensor) -> torch.Tensor:
+    x.unfold(-1, 2, 4)[..., 0] = 7.0
+    return x + 1
+
+
+def _part_of_a_value(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    windows = y.unfold(0, 1, 2).mT
+    windows += 3
+    return y
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x.unfold(1, 2, 3).mul_(2), lambda x: x.unfold(1, 1, 5)[1:].neg_(), _assigned, _part_of_a_value],
+)
+def test_writes_into_windows_keep_what_lies_between_them(function: Function, dynamic: bool) -> None:
+    """AOTAutograd would set it to zero, for every back end."""
+    theirs, ours = (torch.arange(1.0, 25).reshape(3, 8) for _ in range(2))
+    expected = function(theirs)
+    with pytest.warns(UserWarning, match="windows are written that leave elements between them"):
+        actual = torch.compile(function, backend="zefuse", dynamic=dynamic)(ours)
+    torch.testing.assert_close((actual, ours), (expected, theirs))
+
+
+def test_windows_with_gaps_that_are_read_compile() -> None:
+    """Also beside a write to what was made of them, and windows without gaps that are written."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.unfold(1, 2, 3).exp().add_(1) + x.unfold(1, 2, 2)[:, :3].mul_(2)
+
+    theirs, ours = (torch.arange(24.0).reshape(3, 8) / 24 for _ in range(2))
+    compiled = torch.compile(function, backend="zefuse", options={"strict": True})
+    torch.testing.assert_close((compiled(ours), ours), (function(theirs), theirs))
