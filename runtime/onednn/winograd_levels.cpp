@@ -28,9 +28,9 @@ template <int lanes>
 [[gnu::always_inline]] inline void multiplyBlock(const WinogradCall& call, const WinogradBlock& block, int64_t panel) {
   constexpr int rows = rows_of<lanes>;
   if (isHalf<lanes, vectors>(*call.shape, panel))
-    multiplyPanel<lanes, rows, vectors, 1>(call, block, panel * vectors * lanes);
+    multiplyPanel<lanes, rows, 1>(call, block, panel * vectors * lanes);
   else
-    multiplyPanel<lanes, rows, vectors, vectors>(call, block, panel * vectors * lanes);
+    multiplyPanel<lanes, rows, vectors>(call, block, panel * vectors * lanes);
 }
 
 template <int lanes>

@@ -11,8 +11,7 @@
 namespace zefuse::onednn {
 
 constexpr int64_t winograd_positions = 16;
-// Positions and a gap, for inputs; and rows of weights to the next position's. What lies a multiple of 4 KiB apart
-// would share lines of the nearest cache.
+// Positions of an input, and a gap: what lies a multiple of 4 KiB apart would share lines of the nearest cache.
 constexpr int64_t winograd_spaced = 17;
 
 // One call, and where everything is.
@@ -381,7 +380,7 @@ template <int lanes> [[gnu::always_inline]] inline bool isFinite(const Results<l
 }
 
 // All tiles of a block for the `width` vectors of channels from `channel` on.
-template <int lanes, int rows, int vectors, int width>
+template <int lanes, int rows, int width>
 [[gnu::always_inline]] inline void multiplyPanel(const WinogradCall& call, const WinogradBlock& block,
                                                  int64_t channel) {
   const ChannelsLast& input = call.shape->input;
