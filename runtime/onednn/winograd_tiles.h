@@ -140,23 +140,17 @@ template <int lanes, int rows>
   const float* from = call.input + tile.image * input.image + y * input.row + x * input.place;
   float* to = block.inputs + at / block.group * chunks * winograd_spaced * position + at % block.group * lanes;
   int64_t count = input.channels;
-  auto next = [&]() __attribute__((always_inline)) {
-    count -= lanes;
-    from += lanes;
-    to += winograd_spaced * position;
-  };
-  for (; whole && count >= lanes; next())
+  constexpr int64_t to_next = winograd_spaced * position;
+  for (; whole && count >= lanes; count -= lanes, from += lanes, to += to_next)
     transformChannels<lanes, position>(to, [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
       e = *reinterpret_cast<const Vector<lanes>*>(from + i * row + j * place);
     });
-  while (count > 0) {
+  for (; count > 0; count -= lanes, from += lanes, to += to_next)
     transformChannels<lanes, position>(to, [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
       const bool inside =
           y + i * down >= 0 && y + i * down < input.height && x + j * across >= 0 && x + j * across < input.width;
       load<lanes>(e, from + i * row + j * place, inside ? count : 0);
     });
-    next();
-  }
 }
 
 // Of one position: `height` tiles by `width` vectors of the result's channels, in registers.
