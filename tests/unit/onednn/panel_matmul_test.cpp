@@ -5,7 +5,6 @@
 #include <cstring>
 #include <dnnl.hpp>
 #include <limits>
-#include <random>
 
 #include "runtime/onednn/team.h"
 #include "tests/unit/onednn/reference.h"
@@ -66,25 +65,15 @@ double errorOf(const std::vector<float>& found, const Case& test) {
 TEST_F(PanelMatmul, RandomProducts) {
   for (uint32_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(seed);
-    std::mt19937 generator(seed);
-    auto draw = [&](int64_t low, int64_t high) { return int64_t(generator() % uint64_t(high - low + 1)) + low; };
+    Draw draw(seed);
     const int64_t m = draw(0, 3) ? draw(1, 40) : draw(1, 300), n = draw(1, 150);
     const int64_t k = draw(0, 5) ? draw(1, 100) : draw(300, 900), batch = draw(0, 2) ? 0 : draw(1, 3);
     auto tensor = [&](int64_t rows, int64_t columns, bool any) {
       std::vector<int64_t> sizes{rows, columns};
       if (batch)
         sizes.insert(sizes.begin(), batch);
-      std::vector<size_t> order;
-      for (size_t d = 0; d < sizes.size(); ++d)
-        order.push_back(d);
-      const size_t last = sizes.size() - 1;
-      if (any && !draw(0, 2))
-        std::swap(order[last - 1], order[last]);
-      TensorDesc desc = permuted(DType::f32, sizes, order);
-      const int64_t gap = any ? draw(0, 2) : 0;  // 1: between rows or columns, 2: everywhere
-      for (int64_t& stride : desc.strides)
-        stride *= gap == 0 || (gap == 1 && stride == 1) ? 1 : 2;
-      return desc;
+      const bool transposed = any && !draw(0, 2);
+      return draw.layout(std::move(sizes), transposed, any);
     };
     MatmulDesc desc{tensor(m, k, true), tensor(k, n, true), tensor(m, n, false)};
     if (batch)
@@ -93,11 +82,7 @@ TEST_F(PanelMatmul, RandomProducts) {
     desc.pack_b = true;
     if (draw(0, 1))
       desc.bias = draw(0, 2) ? dense(DType::f32, {n}) : dense(DType::f32, {m, n});
-    for (int64_t i = draw(0, 2); i > 0; --i) {
-      const auto kind = PostOpKind(draw(0, int(PostOpKind::MAX)));
-      const bool binary = kind == PostOpKind::add || kind == PostOpKind::mul;
-      desc.post_ops.push_back({kind, binary ? std::optional(dense(DType::f32, {m, n})) : std::nullopt});
-    }
+    desc.post_ops = draw.postOps(m, n);
     EXPECT_TRUE(isInPanels(desc)) << implementationOf(desc);
     Case test = makeCase(desc, seed);
     ASSERT_EQ(runAndCompare(test), "") << m << "x" << k << "x" << n << ", batch " << batch;

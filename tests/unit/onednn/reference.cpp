@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
-#include <random>
 
 #include "runtime/onednn/f16.h"
 
@@ -117,6 +116,30 @@ TensorDesc permuted(DType dtype, std::vector<int64_t> sizes, std::vector<size_t>
     stride *= std::max<int64_t>(sizes[memory_order[i]], 1);
   }
   return desc;
+}
+
+TensorDesc Draw::layout(std::vector<int64_t> sizes, bool transposed, bool gaps) {
+  std::vector<size_t> order;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    order.push_back(d);
+  const size_t last = sizes.size() - 1;
+  if (transposed)
+    std::swap(order[last - 1], order[last]);
+  TensorDesc desc = permuted(DType::f32, std::move(sizes), std::move(order));
+  const int64_t gap = gaps ? (*this)(0, 2) : 0;  // 1: between rows or columns, 2: everywhere
+  for (int64_t& stride : desc.strides)
+    stride *= gap == 0 || (gap == 1 && stride == 1) ? 1 : 2;
+  return desc;
+}
+
+std::vector<PostOpDesc> Draw::postOps(int64_t rows, int64_t columns) {
+  std::vector<PostOpDesc> found;
+  for (int64_t i = (*this)(0, 2); i > 0; --i) {
+    const auto kind = PostOpKind((*this)(0, int(PostOpKind::MAX)));
+    const bool binary = kind == PostOpKind::add || kind == PostOpKind::mul;
+    found.push_back({kind, binary ? std::optional(dense(DType::f32, {rows, columns})) : std::nullopt});
+  }
+  return found;
 }
 
 Case makeCase(const MatmulDesc& desc, uint32_t seed) {

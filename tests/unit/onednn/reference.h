@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,21 @@ TensorDesc dense(plan::DType dtype, std::vector<int64_t> sizes);
 // The same tensor with two dimensions exchanged in memory: sizes stay, strides are those of the
 // exchanged dense tensor.
 TensorDesc permuted(plan::DType dtype, std::vector<int64_t> sizes, std::vector<size_t> memory_order);
+
+// What a random product's operands and post-ops are like, by a generator of its own.
+class Draw {
+public:
+  explicit Draw(uint32_t seed) : generator_(seed) {}
+  int64_t operator()(int64_t low, int64_t high) { return int64_t(generator_() % uint64_t(high - low + 1)) + low; }
+  // f32. `transposed`: the last two dimensions are exchanged in memory. `gaps`: there may be some between rows or
+  // columns, or everywhere.
+  TensorDesc layout(std::vector<int64_t> sizes, bool transposed, bool gaps);
+  // None, one or two; operands have the result's sizes [rows, columns].
+  std::vector<PostOpDesc> postOps(int64_t rows, int64_t columns);
+
+private:
+  std::mt19937 generator_;
+};
 
 struct Case {
   MatmulDesc desc;

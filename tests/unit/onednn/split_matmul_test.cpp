@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 
 #include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/team.h"
@@ -52,36 +51,22 @@ std::vector<float> run(const MatmulDesc& desc, Case& test) {
 TEST_F(SplitMatmul, RandomProducts) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    std::mt19937 generator(seed);
-    auto draw = [&](int64_t low, int64_t high) { return int64_t(generator() % uint64_t(high - low + 1)) + low; };
+    Draw draw(seed);
     const int64_t m = draw(1, 100), n = draw(1, 100), k = draw(0, 9) ? draw(1, 100) : draw(500, 1100);
     const int64_t batch = draw(0, 2) ? 0 : draw(1, 3);
     auto tensor = [&](int64_t rows, int64_t columns, bool broadcasts, bool any) {
       std::vector<int64_t> sizes{rows, columns};
       if (batch)
         sizes.insert(sizes.begin(), broadcasts && !draw(0, 2) ? 1 : batch);
-      std::vector<size_t> order;
-      for (size_t d = 0; d < sizes.size(); ++d)
-        order.push_back(d);
-      const size_t last = sizes.size() - 1;
-      if (any && draw(0, 1))
-        std::swap(order[last - 1], order[last]);
-      TensorDesc desc = permuted(DType::f32, sizes, order);
-      const int64_t gap = any ? draw(0, 2) : 0;  // 1: between rows or columns, 2: everywhere
-      for (int64_t& stride : desc.strides)
-        stride *= gap == 0 || (gap == 1 && stride == 1) ? 1 : 2;
-      return desc;
+      const bool transposed = any && draw(0, 1);
+      return draw.layout(std::move(sizes), transposed, any);
     };
     MatmulDesc desc{tensor(m, k, true, true), tensor(k, n, true, true), tensor(m, n, false, false)};
     desc.way = LibraryWay::split;
     desc.pack_b = (!batch || desc.b.sizes[0] == 1) && draw(0, 1);
     if (draw(0, 1))
       desc.bias = draw(0, 2) ? dense(DType::f32, {n}) : dense(DType::f32, {m, n});
-    for (int64_t i = draw(0, 2); i > 0; --i) {
-      const auto kind = PostOpKind(draw(0, int(PostOpKind::MAX)));
-      const bool binary = kind == PostOpKind::add || kind == PostOpKind::mul;
-      desc.post_ops.push_back({kind, binary ? std::optional(dense(DType::f32, {m, n})) : std::nullopt});
-    }
+    desc.post_ops = draw.postOps(m, n);
     EXPECT_TRUE(isSplit(desc)) << implementationOf(desc);
     Case test = makeCase(desc, seed);
     ASSERT_EQ(runAndCompare(test), "") << m << "x" << k << "x" << n << ", batch " << batch;
