@@ -9,8 +9,7 @@
 #include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/panel_product.h"
 #include "runtime/onednn/team.h"
-
-#define ZEFUSE_PANELS [[gnu::target("arch=x86-64-v3")]]
+#include "runtime/onednn/vector_memory.h"
 
 namespace zefuse::onednn {
 
@@ -84,7 +83,7 @@ struct Lines {
 
 // to [depth, step]: of each step the lines' numbers side by side. Whole vectors are written: zeros, or anything, behind
 // the lines that there are, and beyond the last step's end.
-ZEFUSE_PANELS void interleave(const Lines& lines, float* to, int64_t step) {
+[[ZEFUSE_AVX2]] void interleave(const Lines& lines, float* to, int64_t step) {
   int64_t k = 0;
   if (lines.step == 1) {
     for (; k + 8 <= lines.depth; k += 8) {
@@ -136,7 +135,7 @@ template <int rows>
 template <int rows> constexpr int panels_at_once = rows <= 3 ? group : 1;
 
 template <int rows, Ahead ahead>
-ZEFUSE_PANELS void multiplyGroup(const float* strip, const Group& group, const PanelResult& to) {
+[[ZEFUSE_AVX2]] void multiplyGroup(const float* strip, const Group& group, const PanelResult& to) {
   constexpr int wide = panels_at_once<rows>;
   const int64_t panel_step = group.depth * columns_of, whole = group.columns / columns_of;
   auto result = [&](int64_t p) {

@@ -2,10 +2,6 @@
 
 #include "runtime/onednn/winograd_tiles.h"
 
-// AVX-512's must ask for its 512 bits: clang else splits the vectors in two, for which there are not registers enough.
-#define ZEFUSE_AVX512 gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)
-#define ZEFUSE_AVX2 gnu::target("arch=x86-64-v3")
-
 namespace zefuse::onednn {
 
 namespace {

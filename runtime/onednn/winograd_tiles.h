@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/plan/plan_generated.h"
-#include "runtime/onednn/vector_math.h"
+#include "runtime/onednn/vector_memory.h"
 #include "runtime/onednn/winograd.h"
 
 namespace zefuse::onednn {
@@ -47,6 +47,8 @@ const WinogradLevel* winogradLevel();
 
 namespace winograd {
 
+using onednn::load;
+using onednn::store;
 template <int lanes> using Vector = typename VectorOf<lanes>::Float;
 
 // A place of the result: a tile's first.
@@ -82,25 +84,6 @@ private:
   const WinogradCall& call_;
   int64_t x_, y_, image_;
 };
-
-template <int lanes> [[gnu::always_inline]] inline void load(Vector<lanes>& x, const float* from, int64_t count) {
-  if (count >= lanes) {
-    x = *reinterpret_cast<const Vector<lanes>*>(from);
-    return;
-  }
-  x = Vector<lanes>{};
-  for (int64_t lane = 0; lane < count; ++lane)
-    x[lane] = from[lane];
-}
-
-template <int lanes> [[gnu::always_inline]] inline void store(float* to, const Vector<lanes>& x, int64_t count) {
-  if (count >= lanes) {
-    *reinterpret_cast<Vector<lanes>*>(to) = x;
-    return;
-  }
-  for (int64_t lane = 0; lane < count; ++lane)
-    to[lane] = x[lane];
-}
 
 // B^T d B for one vector of channels, to 16 places that are `position` apart. d by read(x, row, place).
 template <int lanes, int position, typename Read>

@@ -2,12 +2,10 @@
 // of its own, since they take tens of seconds to compile; those of layers with projections are one for three levels.
 #pragma once
 
+#include "runtime/onednn/vector_memory.h"
 #include "runtime/recurrence/sequence.h"
 
-// A function and all that is inlined into it are compiled for a level. AVX-512's must ask for its 512 bits: clang else
-// splits the vectors in two, for which there are not registers enough.
-#define ZEFUSE_AVX512 gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)
-#define ZEFUSE_AVX2 gnu::target("arch=x86-64-v3")
+// Beside ZEFUSE_AVX512 and ZEFUSE_AVX2.
 #define ZEFUSE_PAIRS gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)
 #define ZEFUSE_TILE_LEVEL gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)
 

@@ -4,30 +4,14 @@
 
 #include <cstdint>
 
-#include "runtime/onednn/vector_math.h"
+#include "runtime/onednn/vector_memory.h"
 
 namespace zefuse::recurrence {
 
 template <int lanes> using Vector = typename onednn::VectorOf<lanes>::Float;
 
-// The first `count` elements; zeros behind them.
-template <int lanes> [[gnu::always_inline]] inline void load(Vector<lanes>& x, const float* from, int64_t count) {
-  if (count >= lanes) {
-    x = *reinterpret_cast<const Vector<lanes>*>(from);
-    return;
-  }
-  for (int64_t lane = 0; lane < lanes; ++lane)
-    x[lane] = lane < count ? from[lane] : 0;
-}
-
-template <int lanes> [[gnu::always_inline]] inline void store(float* to, const Vector<lanes>& x, int64_t count) {
-  if (count >= lanes) {
-    *reinterpret_cast<Vector<lanes>*>(to) = x;
-    return;
-  }
-  for (int64_t lane = 0; lane < count; ++lane)
-    to[lane] = x[lane];
-}
+using onednn::load;
+using onednn::store;
 
 // As `load`, of bf16 or f16.
 template <int lanes, typename Number>
