@@ -11,25 +11,55 @@
 
 namespace zefuse::onednn {
 
-// The first `count` elements; zeros behind them.
+// The first `count` elements; zeros behind them. Nothing else is read.
 template <int lanes>
 [[gnu::always_inline]] inline void load(typename VectorOf<lanes>::Float& x, const float* from, int64_t count) {
   if (count >= lanes) {
     x = *reinterpret_cast<const typename VectorOf<lanes>::Float*>(from);
     return;
   }
-  for (int64_t lane = 0; lane < lanes; ++lane)
-    x[lane] = lane < count ? from[lane] : 0;
+  x = typename VectorOf<lanes>::Float{};
+  if (count <= 0)
+    return;
+#if defined(__clang__) && __has_builtin(__builtin_masked_load)
+  // One instruction, where a loop has a branch for each lane.
+  typedef bool Mask __attribute__((ext_vector_type(lanes)));
+  typename VectorOf<lanes>::Int number;
+  for (int lane = 0; lane < lanes; ++lane)
+    number[lane] = lane;
+  x = (typename VectorOf<lanes>::Float)__builtin_masked_load(__builtin_convertvector(number < int32_t(count), Mask),
+                                                             from);
+#else
+  for (int64_t lane = 0; lane < count; ++lane)
+    x[lane] = from[lane];
+#endif
+}
+
+// `part` elements where that bit of `count` is set, then half as many, down to one: no level needs a mask for it.
+template <int lanes, int part>
+[[gnu::always_inline]] inline void storeParts(float* to, typename VectorOf<lanes>::Float& x, int64_t count) {
+  if constexpr (part > 0) {
+    if (count & part) {
+      typename VectorOf<part>::Float first;
+      for (int lane = 0; lane < part; ++lane) {
+        first[lane] = x[lane];
+        x[lane] = x[lane + part];
+      }
+      *reinterpret_cast<typename VectorOf<part>::Float*>(to) = first;
+      to += part;
+    }
+    storeParts<lanes, part / 2>(to, x, count);
+  }
 }
 
 template <int lanes>
 [[gnu::always_inline]] inline void store(float* to, const typename VectorOf<lanes>::Float& x, int64_t count) {
   if (count >= lanes) {
     *reinterpret_cast<typename VectorOf<lanes>::Float*>(to) = x;
-    return;
+  } else if (count > 0) {
+    typename VectorOf<lanes>::Float rest = x;
+    storeParts<lanes, lanes / 2>(to, rest, count);
   }
-  for (int64_t lane = 0; lane < count; ++lane)
-    to[lane] = x[lane];
 }
 
 }  // namespace zefuse::onednn
