@@ -7,7 +7,7 @@ max-autotune, OpenVINO's torch.compile back end where it is installed, and zefus
 ``medium``: f32 models under ``set_float32_matmul_precision("medium")``. ``--training``: steps (loss and gradients) after an optimizer's
 step, beside eager and Inductor as it is, with bf16 under autocast. A model is a process of its own, which ends after ``--limit`` seconds.
 A contender whose result is off is shown with its error and does not count as a peer. ``--alone``: processor time of one thread, for a
-machine that others use too.
+machine that others use too. With ``ATEN_CPU_CAPABILITY=avx2`` Inductor's kernels are of AVX2 too (``keep_to_capability``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import importlib.util
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -47,6 +48,18 @@ TOLERANCE = {
     "f16": 5e-2,
     "f64": 1e-6,
 }  # a peer's own choices of precision are its own
+
+
+def keep_to_capability() -> None:
+    """Inductor's kernels of AVX2 where eager's are: it takes the vectors' width from ATEN_CPU_CAPABILITY by itself, in torch 2.13, but
+    compiles for the processor that it finds, with the masks and the registers of AVX-512."""
+    if os.environ.get("ATEN_CPU_CAPABILITY") != "avx2":
+        return
+    import torch._inductor.config as inductor
+
+    inductor.cpp.simdlen = 256
+    if getattr(inductor.cpp, "march", "") is None:  # no choice of the user's, nor a torch that has none
+        inductor.cpp.march = "x86-64-v3"
 
 
 def contenders(function: Callable[..., Any], dtype: str, peers: list[str]) -> dict[str, Callable[..., Any]]:
@@ -211,6 +224,7 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def main() -> int:
+    keep_to_capability()
     groups = {"kinds": list(kinds.MAKERS), "zoo": list(zoo.MAKERS)}
     names = [*kinds.MAKERS, *zoo.MAKERS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
