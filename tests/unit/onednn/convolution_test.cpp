@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <dnnl.hpp>
 #include <limits>
 #include <random>
 
@@ -25,6 +26,7 @@ const Geometry geometries[] = {
     {1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},
     {2, 24, 24, {9, 8}, {7, 5}, {1, 1}, {3, 1}, {1, 2}, 24},
     {1, 17, 17, {11}, {4}, {1}, {1}, {2}, 17},
+    {2, 16, 16, {40}, {5}, {2}, {12}, {3}, 16},
 };
 
 class Kinds : public ::testing::TestWithParam<ConvolutionKind> {};
@@ -85,6 +87,24 @@ TEST(Convolution, DepthwiseGradientIsAForwardConvolution) {
   Trial cut(describe(ConvolutionKind::transposed, geometry, DType::f32, true));
   cut.expectCorrect();
   EXPECT_EQ(cut.implementation.find("mirrors"), std::string::npos) << cut.implementation;
+}
+
+// oneDNN has depthwise kernels for images alone, and with little padding.
+TEST(Convolution, SequencesAreConvolvedByDepthwiseKernels) {
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
+    GTEST_SKIP() << "no AVX2 in this CPU";
+  for (int64_t dilation : {1, 2, 40})
+    for (bool channels_last : {true, false}) {
+      ConvolutionDesc desc =
+          describe(ConvolutionKind::forward, {2, 32, 32, {150}, {3}, {1}, {dilation}, {dilation}, 32}, DType::f32,
+                   channels_last);
+      desc.pack_weight = true;
+      desc.bias = dense(DType::f32, {32});
+      desc.post_ops = {{PostOpKind::add, desc.out}, {PostOpKind::mul, dense(DType::f32, {1, 32, 1})}};
+      Trial trial(desc);
+      trial.expectCorrect();
+      EXPECT_NE(trial.implementation.find("dw"), std::string::npos) << trial.implementation;
+    }
 }
 
 // oneDNN's direct implementations take no padding of long kernels. With the padding copied they do; its product of
