@@ -216,9 +216,10 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   return plan;
 }
 
-// In order of preference: channels last as it is, mirrored where that serves, or with its padding copied; with post-ops
-// run on their own; row-major; by a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions,
-// or without those for codes. oneDNN's reference implementation, slow and right, where it has no other.
+// In order of preference: a kernel of depthwise convolutions; channels last as it is, mirrored where that serves, or
+// with its padding copied; with post-ops run on their own; row-major; by a product (`isByProduct`), computing in f32 on
+// a CPU without bf16 instructions, or without those for codes. oneDNN's reference implementation, slow and right, where
+// it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
   using plan::LibraryWay;
   std::optional<Plan> found;
@@ -227,7 +228,10 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string
   else if (desc_.way == LibraryWay::by_product)
     found = searchAmong({Kind::product}, {false}, why);
   else if (desc_.way == LibraryWay::direct || desc_.way == LibraryWay::padded)
-    found = searchAmong({Kind::direct}, {desc_.way == LibraryWay::padded}, why);
+    found = searchAmong({Kind::depthwise, Kind::direct}, {desc_.way == LibraryWay::padded}, why);
+  // Also with its padding copied: a kernel of groups takes 4 to 5 times as long.
+  if (!found)
+    found = searchAmong({Kind::depthwise}, {false, true}, why);
   return found ? found : searchAmong({Kind::direct, Kind::product, Kind::reference}, {false, true}, why);
 }
 
@@ -243,14 +247,14 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchAmong(std::i
   for (bool reference : {false, true})
     for (bool widen : {false, true})
       for (Kind kind : kinds)
-        if ((kind == Kind::reference) == reference)
+        if ((kind == Kind::reference) == reference && (kind != Kind::depthwise || isDepthwise(desc_)))
           order.emplace_back(kind, widen);
   for (auto [kind, widen] : order)
     for (bool channels_last : {true, false})
       for (bool mirrored : {true, false})
         for (bool padded : paddings) {
           if ((widen && !has_bf16 && !codes) || (!widen && !exact) || (mirrored && (!mirrors() || padded)) ||
-              (padded && (kind != Kind::direct || !mayPad())))
+              (padded && (kind > Kind::direct || !mayPad())))
             continue;
           Plan plan = makePlan({widen, channels_last, mirrored, padded});
           // One pass over memory for each of a product's post-ops takes a tenth of the time they take in it. A result
@@ -264,8 +268,12 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchAmong(std::i
   return std::nullopt;
 }
 
-PreparedConvolution::Kind PreparedConvolution::kindOf(const std::string& implementation) {
-  return isReference(implementation) ? Kind::reference : isByProduct(implementation) ? Kind::product : Kind::direct;
+PreparedConvolution::Kind PreparedConvolution::kindOf(const std::string& implementation) const {
+  if (isReference(implementation))
+    return Kind::reference;
+  if (isByProduct(implementation))
+    return Kind::product;
+  return isDepthwise(desc_) && implementation.find("_dw:") != implementation.npos ? Kind::depthwise : Kind::direct;
 }
 
 memory::desc PreparedConvolution::weightLayout(const TensorDesc& weight, bool transposed) const {

@@ -17,14 +17,14 @@ private:
   struct Way {
     bool widen, channels_last, mirrored, padded;
   };
-  enum class Kind : uint8_t { winograd, direct, product, reference };  // the first ours, the others oneDNN's
+  enum class Kind : uint8_t { depthwise, direct, product, reference };  // of oneDNN's implementations
   explicit PreparedConvolution(const ConvolutionDesc& desc);
   Plan makePlan(const Way& way) const;
   bool mirrors() const;
   bool mayPad() const;
   bool hasElementOverPaddingAlone() const;
   std::vector<int64_t> paddedSizes() const;
-  static Kind kindOf(const std::string& implementation);
+  Kind kindOf(const std::string& implementation) const;
   std::optional<Plan> search(std::string& why);
   // `paddings`: whether the input may lie as it does (false), and be copied with its padding (true).
   std::optional<Plan> searchAmong(std::initializer_list<Kind> kinds, std::initializer_list<bool> paddings,

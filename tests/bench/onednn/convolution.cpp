@@ -1,6 +1,7 @@
-// `zefuse_convolution_bench [unpacked] [weights] BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION] ...`: convolutions of 3x3 with
-// steps of one, oneDNN's direct ones and Winograd's in turns: processor time of one thread, medians. Says which of the
-// two is taken. `unpacked`: with the weight's transformation in each call. `weights`: the weight's gradient.
+// `zefuse_convolution_bench [unpacked] [weights] [depthwise] BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]]
+// ...`: oneDNN's direct convolutions and our own in turns: processor time of one thread, medians. Ours are Winograd's
+// for 3x3 and steps of one, and depthwise ones, whose OUT is IN; HEIGHT 1 is a convolution along one dimension. Says
+// which is taken. `unpacked`: with the weight's transformation in each call. `weights`: the weight's gradient.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/convolution.h"
+#include "runtime/onednn/sequence.h"
 #include "runtime/onednn/team.h"
 
 namespace {
@@ -39,43 +41,66 @@ TensorDesc image(int64_t batch, int64_t channels, int64_t height, int64_t width)
   return {DType::f32, {batch, channels, height, width}, {channels * height * width, 1, channels * width, channels}};
 }
 
+// Of one dimension: an image of one row.
+TensorDesc alongOne(TensorDesc image) {
+  image.sizes.erase(image.sizes.begin() + 2);
+  image.strides.erase(image.strides.begin() + 2);
+  return image;
+}
+
 struct Contender {
   std::shared_ptr<const Convolution> convolution;
   std::unique_ptr<Memory> packed, scratch;
   std::vector<double> times;
 };
 
-void compare(const std::vector<int64_t>& shape, bool pack, bool gradient) {
+void compare(const std::vector<int64_t>& shape, bool pack, bool gradient, bool depthwise) {
   const int64_t batch = shape[0], in = shape[1], out = shape[2], height = shape[3], width = shape[4];
-  const int64_t dilation = shape.size() > 5 ? shape[5] : 1;
+  auto at = [&](size_t i, int64_t usual) { return shape.size() > i ? shape[i] : usual; };
+  const int64_t dilation = at(5, 1), window = at(6, 3), stride = at(7, 1), each = depthwise ? 1 : in;
+  const int64_t padding = dilation * (window - 1) / 2, reach = dilation * (window - 1) + 1;
+  auto results = [&](int64_t size) { return (size + 2 * padding - reach) / stride + 1; };
   ConvolutionDesc desc;
   desc.kind = gradient ? ConvolutionKind::weights : ConvolutionKind::forward;
+  desc.groups = depthwise ? in : 1;
   desc.input = image(batch, in, height, width);
-  desc.weight = {DType::f32, {out, in, 3, 3}, {in * 9, 9, 3, 1}};
-  desc.out = image(batch, out, height, width);
+  desc.weight = {DType::f32, {out, each, window, window}, {each * window * window, window * window, window, 1}};
+  desc.out = image(batch, out, height == 1 ? 1 : results(height), results(width));
+  desc.stride = {stride, stride};
+  desc.padding = {padding, padding};
+  desc.dilation = {dilation, dilation};
+  if (height == 1) {
+    desc.input = alongOne(desc.input);
+    desc.out = alongOne(desc.out);
+    desc.weight = {DType::f32, {out, each, window}, {each * window, window, 1}};
+    desc.stride = {stride};
+    desc.padding = {padding};
+    desc.dilation = {dilation};
+  }
   if (gradient)
     std::swap(desc.weight, desc.out);
   else
     desc.bias = TensorDesc{DType::f32, {out}, {1}};
-  desc.stride = {1, 1};
-  desc.padding = desc.dilation = {dilation, dilation};
   desc.pack_weight = pack && !gradient;
-  const size_t images = size_t(batch * height * width) * sizeof(float), window = size_t(in * out * 9) * sizeof(float);
-  Memory x(images * size_t(in)), y(images * size_t(out)), w(window), bias(size_t(out) * sizeof(float));
+  const TensorDesc &result = gradient ? desc.weight : desc.out, &windows = gradient ? desc.out : desc.weight;
+  Memory x(bytesOf(desc.input)), y(bytesOf(result)), w(bytesOf(windows)), bias(size_t(out) * sizeof(float));
   std::vector<Contender> contenders;
-  std::string taken;
-  for (LibraryWay way : {LibraryWay::automatic, LibraryWay::direct, LibraryWay::winograd}) {
+  std::string taken, other;
+  const LibraryWay ours = depthwise || height == 1 ? LibraryWay::automatic : LibraryWay::winograd;
+  for (LibraryWay way : {LibraryWay::automatic, LibraryWay::direct, ours}) {
     desc.way = way;
     auto found = Convolution::get(desc);
     if (!found.ok()) {
       std::printf("%s\n", found.status().toString().c_str());
       return;
     }
-    if (way == LibraryWay::automatic) {
+    if (taken.empty()) {
       taken = (*found)->implementation();
       continue;
     }
     Contender each{*found, nullptr, nullptr, {}};
+    if (way == LibraryWay::direct)
+      other = (*found)->implementation();
     each.scratch = std::make_unique<Memory>((*found)->scratchBytes());
     if ((*found)->packedBytes()) {
       each.packed = std::make_unique<Memory>((*found)->packedBytes());
@@ -101,16 +126,17 @@ void compare(const std::vector<int64_t>& shape, bool pack, bool gradient) {
     std::ranges::nth_element(times, times.begin() + std::ptrdiff_t(times.size() / 2));
     medians[i] = times[times.size() / 2];
   }
-  std::printf("%2ld x c%ld-%ld, %ldx%ld, dilation %ld: direct %8.3f ms, Winograd %8.3f, ratio %5.2f; taken: %s\n",
-              long(batch), long(in), long(out), long(height), long(width), long(dilation), medians[0], medians[1],
-              medians[0] / medians[1], taken.c_str());
+  std::printf("%2ld x c%ld-%ld, %ldx%ld, window %ld by %ld, dilation %ld: direct %8.3f ms, ours %8.3f, ratio %5.2f; "
+              "direct is %s; taken: %s\n",
+              long(batch), long(in), long(out), long(height), long(width), long(window), long(stride), long(dilation),
+              medians[0], medians[1], medians[0] / medians[1], other.c_str(), taken.c_str());
   std::fflush(stdout);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  bool pack = true, gradient = false;
+  bool pack = true, gradient = false, depthwise = false;
   setMaxThreads(1);
   for (int i = 1; i < count; ++i) {
     const std::string text = arguments[i];
@@ -118,6 +144,8 @@ int main(int count, char** arguments) {
       pack = false;
     } else if (text == "weights") {
       gradient = true;
+    } else if (text == "depthwise") {
+      depthwise = true;
     } else {
       std::vector<int64_t> shape;
       for (const char* at = arguments[i]; *at;) {
@@ -125,11 +153,11 @@ int main(int count, char** arguments) {
         shape.push_back(std::strtol(at, &end, 10));
         at = *end ? end + 1 : end;
       }
-      if (shape.size() != 5 && shape.size() != 6) {
-        std::fprintf(stderr, "%s is not BATCH,IN,OUT,HEIGHT,WIDTH or that with DILATION\n", arguments[i]);
+      if (shape.size() < 5 || shape.size() > 8) {
+        std::fprintf(stderr, "%s is not BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]]\n", arguments[i]);
         return 1;
       }
-      compare(shape, pack, gradient);
+      compare(shape, pack, gradient, depthwise);
     }
   }
 }

@@ -107,6 +107,19 @@ TEST(Convolution, SequencesAreConvolvedByDepthwiseKernels) {
     }
 }
 
+// With AVX-512 oneDNN's kernel of groups takes long padding, and several times as long as the depthwise one, which
+// takes it copied.
+TEST(Convolution, DilatedImagesAreConvolvedByDepthwiseKernels) {
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
+    GTEST_SKIP() << "no AVX2 in this CPU";
+  ConvolutionDesc desc =
+      describe(ConvolutionKind::forward, {1, 32, 32, {28, 28}, {5, 5}, {1, 1}, {8, 8}, {4, 4}, 32}, DType::f32, true);
+  desc.pack_weight = true;
+  Trial trial(desc);
+  trial.expectCorrect();
+  EXPECT_NE(trial.implementation.find("_dw:"), std::string::npos) << trial.implementation;
+}
+
 // oneDNN's direct implementations take no padding of long kernels. With the padding copied they do; its product of
 // copied patches takes ten times as long for each element's post-ops as for its product.
 TEST(Convolution, LongKernelsHaveTheirPaddingCopied) {
