@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ class Kind:
     def make(self) -> tuple[nn.Module, tuple[Tensor, ...]]:
         import transformers
 
-        family = self.model.removesuffix("Model").split("For")[0]
+        family = re.split("For[A-Z]", self.model.removesuffix("Model"))[0]
         config = getattr(transformers, family.removesuffix("Base") + "Config")(**self.arguments)
         return Output(getattr(transformers, self.model)(config), self.name), (self.input(),)
 

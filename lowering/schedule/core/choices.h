@@ -18,7 +18,9 @@ namespace choice {
 
 //===-- what the kernel is, and what is parallel (core/strategy) ---------------------------------===//
 
-struct Pointwise {};
+struct Pointwise {
+  bool lanes_of_one_piece = false;  // not along memory: of a concatenation's short pieces all would be computed
+};
 struct Scan {
   bool row_at_a_time = false;  // no lanes: they would be far apart in memory
 };

@@ -6,6 +6,7 @@
 #include "lowering/schedule/core/op_cost.h"
 #include "lowering/schedule/core/pieces.h"
 #include "lowering/schedule/core/scalar_ops.h"
+#include "lowering/schedule/core/short_pieces.h"
 #include "lowering/schedule/core/sort_plan.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/DenseSet.h"
@@ -184,6 +185,13 @@ private:
     if (domain_.instances.empty()) {
       SmallVector<Access> all = outputAccesses(false);
       strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
+      bool past_pieces = false;
+      if (strategy.row_lanes != Strategy::none && !target_.hasWorkGroups()) {
+        const unsigned other = lanesOfOnePiece(domain_, domain_.parallelRows(), strategy.row_lanes, graph_, target_);
+        past_pieces = other != strategy.row_lanes && decisions_.take("lanes of one piece", true);
+        if (past_pieces)
+          strategy.row_lanes = other;
+      }
       bool row_at_a_time = false;
       if (domain_.scan_dim && strategy.row_lanes != Strategy::none && !target_.hasWorkGroups() &&
           decisions_.take("scans a row at a time", sumsFarApart(strategy.row_lanes))) {
@@ -193,9 +201,9 @@ private:
       if (domain_.scan_dim)
         strategy.choices.push_back(choice::Scan{row_at_a_time});
       else
-        strategy.choices.push_back(choice::Pointwise{});
+        strategy.choices.push_back(choice::Pointwise{past_pieces});
       strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
-      if (strategy.lanes_in_rows && !domain_.scan_dim)
+      if (strategy.lanes_in_rows && !domain_.scan_dim && !past_pieces)
         chooseTile(strategy, all);
       return;
     }

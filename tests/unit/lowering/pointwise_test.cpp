@@ -172,6 +172,48 @@ TEST_P(Concat, Pieces) {
   }
 }
 
+// Of pieces shorter than a vector, which take work, each vector would compute all along memory.
+class ShortPieces : public testing::TestWithParam<TargetDescription> {};
+
+TEST_P(ShortPieces, HaveLanesOfOnePiece) {
+  const int n = 40, width = 3, count = 8, m = width * count;
+  for (bool costly : {true, false}) {
+    const std::string of_piece = type(n, width), full = type(n, m);
+    KernelText text;
+    text.input({"%x", of_piece, flat(width)});
+    std::string names, types;
+    for (int i = 0; i < count; ++i) {
+      const std::string e = "%e" + std::to_string(i), piece = "%p" + std::to_string(i);
+      text.empty(e, of_piece);
+      text.generic(piece, "pp", {{"%x", of_piece, both}}, {e, of_piece, both},
+                   "%f = arith.constant " + std::to_string(i + 1) + ".0 : f32\n %y = arith.mulf %0, %f : f32\n" +
+                       (costly ? "%s = math.sin %y : f32" : "%s = arith.negf %y : f32") + "\n yield %s : f32");
+      names += (i ? ", " : "") + piece;
+      types += (i ? ", " : "") + of_piece;
+    }
+    text.line("%c = tensor.concat dim(1) " + names + " : (" + types + ") -> " + full);
+    text.output({"%c", full, flat(m)});
+    Program program(text.module(), GetParam());
+    ASSERT_TRUE(program.ok());
+    Floats x = randomFloats(n * width);
+    Guarded out(n * m);
+    program.run({x.data(), out.data()});
+    std::vector<double> expected;
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < m; ++j) {
+        const double y = double(x[i * width + j % width]) * (j / width + 1);
+        expected.push_back(costly ? std::sin(y) : -y);
+      }
+    expectNear(out, expected);
+    const ScheduleRecord& schedule = program.lowered().schedule;
+    ASSERT_NE(schedule.find<choice::Pointwise>(), nullptr) << describe(schedule);
+    EXPECT_EQ(schedule.find<choice::Pointwise>()->lanes_of_one_piece, costly && !GetParam().hasWorkGroups())
+        << describe(schedule);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, ShortPieces, testing::ValuesIn(targets()));
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Concat,
                          testing::Combine(testing::Values(std::tuple{6, 32, 16}, std::tuple{6, 5, 40},
                                                           std::tuple{33, 0, 9}, std::tuple{2, 1, 1}),
