@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from random_layouts import drawn_layout
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -42,19 +43,6 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _somehow(sizes: list[int], draw: random.Random) -> torch.Tensor:
-    """Of these sizes: in any order, channels last, a part of a larger one, or repeated."""
-    kind = draw.choice(["order", "order", "last", "part", "repeated"])
-    if kind == "last" and len(sizes) == 4:
-        return torch.randn(sizes).contiguous(memory_format=torch.channels_last)
-    if kind == "part":
-        return torch.randn([size * draw.choice([1, 2]) for size in sizes])[tuple(slice(size) for size in sizes)]
-    if kind == "repeated":
-        return torch.randn([draw.choice([1, size]) for size in sizes]).expand(sizes)
-    order = draw.sample(range(len(sizes)), len(sizes))
-    return torch.randn([sizes[dim] for dim in order]).permute([order.index(dim) for dim in range(len(sizes))])
-
-
 @pytest.mark.parametrize("name", _ELEMENTWISE)
 def test_fake_results_lie_as_eagers(name: str) -> None:
     """Before, torch's rule had 75 of 1,500 such sums otherwise, 122 of unary operators, 159 of ``full_like``."""
@@ -62,7 +50,7 @@ def test_fake_results_lie_as_eagers(name: str) -> None:
     for _ in range(150):
         sizes = draw.choices([1, 1, 2, 3], k=draw.choice([2, 3, 4, 4, 5]))
         smaller = [draw.choice([1, size, size]) for size in sizes][draw.choice([0, 0, 1]) :]
-        pair = _somehow(sizes, draw), _somehow(smaller, draw)
+        pair = drawn_layout(sizes, draw), drawn_layout(smaller, draw)
         expected = _ELEMENTWISE[name](*pair)
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with mode:

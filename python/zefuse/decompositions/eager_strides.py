@@ -11,6 +11,9 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
+from zefuse.decompositions.index_strides import strides_of_index
+from zefuse.decompositions.iterator_strides import Undecided
+
 _of_subclasses = contextvars.ContextVar("zefuse_of_subclasses", default=False)
 
 
@@ -184,13 +187,17 @@ def roll(self: torch.Tensor, shifts: list[int], dims: list[int] | None = None) -
 
 
 def index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> Any:
-    """The order in memory of eager's result follows that of the indices as well, where torch's shape rule looks at the tensor alone."""
+    """Where symbolic sizes do not say how eager's result lies (``index_strides.py``): in the order of the tensor's and the indices'
+    dimensions, but for those of size 1."""
     utils = torch._prims_common
     given = [each for each in indices if each is not None]
     if any(each.dtype in (torch.bool, torch.int8, torch.uint8) for each in given) or all(
         utils.is_contiguous_or_false(each) for each in given
     ):
         return NotImplemented
+    with contextlib.suppress(Undecided):
+        strides_of_index(self, indices)
+        return NotImplemented  # the shape rule says it
     dims = [dim for dim, each in enumerate(indices) if each is not None]
     source = self
     if dims[-1] - dims[0] >= len(dims):  # apart: their dimensions come first

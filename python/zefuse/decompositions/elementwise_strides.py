@@ -3,8 +3,6 @@
 Eager allocates an elementwise result by one rule, ATen's TensorIterator. torch's shape rules, which fake tensors follow while a graph is
 traced, repeat it in Python and differ, nearly always in dimensions of size 1 alone: no element lies elsewhere, but operators behind tell
 channels last from contiguous by those strides (``group_norm``, ``interpolate``, ``cat``), and ``as_strided`` reads by them.
-
-Terms: a layout is a tensor's sizes and strides; of a number, which eager makes a tensor without dimensions, both are empty.
 """
 
 from __future__ import annotations
@@ -17,147 +15,22 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-Layout = tuple[Sequence[Any], Sequence[Any]]
-Strides = tuple[Any, ...]
+from zefuse.decompositions.index_strides import strides_of_index
+from zefuse.decompositions.iterator_strides import (
+    NUMBER,
+    Layout,
+    Strides,
+    Undecided,
+    broadcast,
+    eager_strides,
+    equal,
+    in_order,
+    is_dense,
+    is_one,
+    strides_of_a_copy,
+)
+
 Rule = Callable[["Call"], Strides]
-
-_NUMBER: Layout = ((), ())
-_CHANNELS_LAST = (0, 2, 3, 1)
-
-
-class _Undecided(Exception):
-    """Symbolic sizes do not say it, and no guard shall."""
-
-
-def eager_strides(operands: Sequence[Layout]) -> Strides:
-    """Of a new result, in eager's order of checks (``TensorIterator.cpp``: ``compute_fast_setup_type``, ``reorder_dimensions``)."""
-    sizes = _broadcast([shape for shape, _ in operands])
-    if all(_equal(shape, sizes) for shape, _ in operands):
-        if all(_lies_in(layout, range(len(sizes))) for layout in operands):
-            return _in_order(sizes, range(len(sizes)))
-        if len(sizes) == 4 and all(_lies_in(layout, _CHANNELS_LAST) for layout in operands):
-            return _in_order(sizes, _CHANNELS_LAST)
-        first = operands[0][1]
-        if all(_is_dense(layout) for layout in operands) and all(_equal(strides, first) for _, strides in operands):
-            return tuple(first)
-    order = _order(sizes, [_repeated(layout, sizes) for layout in operands])
-    if list(order) == list(range(len(sizes))):
-        return _in_order(sizes, order)
-    return _in_order(sizes, order, least=0)
-
-
-def _broadcast(shapes: Iterable[Sequence[Any]]) -> list[Any]:
-    sizes: list[Any] = []
-    for shape in shapes:
-        sizes = [1] * (len(shape) - len(sizes)) + sizes
-        for at in range(-len(shape), 0):
-            if _is_one(sizes[at]):
-                sizes[at] = shape[at]
-    return sizes
-
-
-def _lies_in(layout: Layout, order: Sequence[int]) -> bool:
-    """Whether it has no gaps and its dimensions are in this order, outermost first; those of size 1 may have any stride."""
-    sizes, strides = layout
-    expected = 1
-    if list(order) == list(range(len(sizes))) and _has_zero(sizes):
-        return True
-    for dim in reversed(order):
-        if not _is_one(sizes[dim]):
-            if not _sure(strides[dim] == expected):
-                return False
-            expected *= sizes[dim]
-    return True
-
-
-def _is_dense(layout: Layout) -> bool:
-    """Whether it has neither gaps nor elements in one place, in whatever order."""
-    sizes, strides = layout
-    return _lies_in(layout, _sorted(range(len(sizes)), lambda one, other: _sure(strides[one] < strides[other])))
-
-
-def _sorted(dims: Iterable[int], inner: Callable[[int, int], bool]) -> list[int]:
-    """Outermost first. By insertion: with symbols, few comparisons can be decided."""
-    found: list[int] = []
-    for dim in dims:
-        at = next((at for at, other in enumerate(found) if inner(other, dim)), len(found))
-        found.insert(at, dim)
-    return found
-
-
-def _repeated(layout: Layout, sizes: Sequence[Any]) -> list[Any]:
-    """Its strides for a result of these sizes; 0 where it is repeated."""
-    shape, strides = layout
-    missing = len(sizes) - len(shape)
-    return [0] * missing + [
-        0 if _is_one(size) and not _is_one(of) else stride
-        for size, stride, of in zip(shape, strides, sizes[missing:], strict=True)
-    ]
-
-
-def _order(sizes: Sequence[Any], strides: Sequence[Sequence[Any]]) -> list[int]:
-    """The dimensions, outermost first: as the first operand has them, and where it does not say, the next."""
-
-    def compare(inner: int, outer: int) -> int:
-        for each in strides:
-            one, other = each[inner], each[outer]
-            if _is_zero(one) or _is_zero(other):
-                continue
-            if _sure(one < other):
-                return -1
-            if not _sure(one == other) or _sure(sizes[inner] > sizes[outer]):
-                return 1
-        return 0
-
-    order = list(reversed(range(len(sizes))))
-    for place in range(1, len(order)):
-        moved = place
-        for at in reversed(range(place)):
-            compared = compare(order[at], order[moved])
-            if compared > 0:
-                order[at], order[moved] = order[moved], order[at]
-                moved = at
-            elif compared < 0:
-                break
-    return order[::-1]
-
-
-def _in_order(sizes: Sequence[Any], order: Sequence[int], least: int = 1) -> Strides:
-    """Without gaps. ``least``: what a size of 0 counts for."""
-    strides: list[Any] = [1] * len(sizes)
-    step: Any = 1
-    for dim in reversed(order):
-        strides[dim] = step
-        step *= least if isinstance(sizes[dim], int) and sizes[dim] == 0 else sizes[dim]
-    return tuple(strides)
-
-
-def _equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    return len(one) == len(other) and all(_sure(mine == its) for mine, its in zip(one, other, strict=True))
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int) and size == 1
-
-
-def _is_zero(stride: Any) -> bool:
-    return isinstance(stride, int) and stride == 0
-
-
-def _has_zero(sizes: Sequence[Any]) -> bool:
-    return any(_is_zero(size) for size in sizes)
-
-
-def _sure(said: Any) -> bool:
-    if isinstance(said, bool):
-        return said
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    if statically_known_true(said):
-        return True
-    if statically_known_true(torch.sym_not(said)):  # type: ignore[no-untyped-call]
-        return False
-    raise _Undecided
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +45,7 @@ class Call:
         """Of tensors, and of numbers that stand in a tensor's place (``x + 2``)."""
         places = list(zip(self.func._schema.arguments, self.args, strict=False))
         return [
-            self.layout(each) if isinstance(each, torch.Tensor) else _NUMBER
+            self.layout(each) if isinstance(each, torch.Tensor) else NUMBER
             for place, each in (places if order is None else [places[at] for at in order])
             if isinstance(each, torch.Tensor) or (each is not None and "Tensor" in str(place.type))
         ]
@@ -180,11 +53,11 @@ class Call:
     def layout(self, tensor: torch.Tensor) -> Layout:
         """As the kernel sees it: on a CPU one of another dtype is converted first, and a copy has no gaps."""
         layout = tensor.shape, tensor.stride()
-        if tensor.device.type != "cpu" or tensor.dtype == self._computed_in() or _is_dense(layout):
+        if tensor.device.type != "cpu" or tensor.dtype == self._computed_in() or is_dense(layout):
             return layout
         if self.func is torch.ops.aten.where.self and tensor is self.args[0]:
             return layout
-        return tensor.shape, _of_a_copy(layout)
+        return tensor.shape, strides_of_a_copy(layout)
 
     def _computed_in(self) -> torch.dtype:
         tensors = [each for each in self.args if isinstance(each, torch.Tensor)]
@@ -196,26 +69,22 @@ class Call:
         return torch._prims_common.elementwise_dtypes(*self.args, type_promotion_kind=kind)[0]
 
 
-def _of_a_copy(layout: Layout) -> Strides:
-    return tuple(layout[1]) if _is_dense(layout) else eager_strides([layout, _NUMBER])
-
-
 def _by_tensors(call: Call) -> Strides:
     return eager_strides(call.layouts())
 
 
 def _beside_a_number(call: Call) -> Strides:
-    return eager_strides([*(call.layout(each) for each in call.args if isinstance(each, torch.Tensor)), _NUMBER])
+    return eager_strides([*(call.layout(each) for each in call.args if isinstance(each, torch.Tensor)), NUMBER])
 
 
 def _as_memory(call: Call) -> Strides:
     """``empty_like``'s."""
-    return _of_a_copy((call.args[0].shape, call.args[0].stride()))
+    return strides_of_a_copy((call.args[0].shape, call.args[0].stride()))
 
 
 def _contiguous(call: Call) -> Strides:
-    sizes = _broadcast([each.shape for each in call.args if isinstance(each, torch.Tensor)])
-    return _in_order(sizes, range(len(sizes)))
+    sizes = broadcast([each.shape for each in call.args if isinstance(each, torch.Tensor)])
+    return in_order(sizes, range(len(sizes)))
 
 
 def _second_first(call: Call) -> Strides:
@@ -226,7 +95,7 @@ def _is_infinite(call: Call) -> Strides:
     """``abs() == inf``; of integers, as a ``full_like``."""
     if not call.args[0].is_floating_point():
         return _as_memory(call)
-    return eager_strides([(call.args[0].shape, _by_tensors(call)), _NUMBER])
+    return eager_strides([(call.args[0].shape, _by_tensors(call)), NUMBER])
 
 
 def _is_finite(call: Call) -> Strides:
@@ -235,6 +104,10 @@ def _is_finite(call: Call) -> Strides:
         return _as_memory(call)
     sizes = call.args[0].shape
     return eager_strides([(sizes, _by_tensors(call)), (sizes, _is_infinite(call))])
+
+
+def _indexed(call: Call) -> Strides:
+    return strides_of_index(*call.args[:2])
 
 
 @cache
@@ -259,6 +132,8 @@ def _rules() -> dict[torch._ops.OpOverload, Rule]:
         aten.threshold_backward.default: _second_first,
         aten.isinf.default: _is_infinite,
         aten.isfinite.default: _is_finite,
+        aten.index.Tensor: _indexed,
+        aten._unsafe_index.Tensor: _indexed,
     }
 
 
@@ -298,13 +173,13 @@ def _laid(mode: FakeTensorMode, func: Any, args: Sequence[Any], kwargs: Mapping[
         or result.constant is not None or result.real_tensor is not None
     ):  # fmt: skip
         return result
-    if any(map(_has_symbols, tensors)) and not any(map(_is_one, result.shape)):
+    if rule is not _indexed and any(map(_has_symbols, tensors)) and not any(map(is_one, result.shape)):
         return result  # torch says the same, and many comparisons of symbols take their time
     try:
         strides = rule(Call(func, args, result.dtype))
-        if len(strides) != result.dim() or _equal(strides, result.stride()):
+        if len(strides) != result.dim() or equal(strides, result.stride()):
             return result
-    except _Undecided:
+    except Undecided:
         return result
     with mode:
         return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
