@@ -420,6 +420,7 @@ private:
     desc.post_ops = describe(convolution.post_ops);
     const Weight weight = weightBehind(convolution.weight);
     desc.pack_weight = weight && desc.kind != plan::ConvolutionKind::weights;
+    desc.weight_changes = !plan_.kept_weights;  // as those of training do
     addCall(step, std::move(desc), weight);
   }
 

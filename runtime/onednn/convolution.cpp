@@ -94,7 +94,7 @@ Status check(const ConvolutionDesc& desc) {
 
 CacheKey makeKey(const ConvolutionDesc& desc) {
   CacheKey key = beginKey(CachedKind::convolution);
-  key.insert(key.end(), {int64_t(desc.kind), desc.groups, desc.pack_weight, int64_t(desc.way)});
+  key.insert(key.end(), {int64_t(desc.kind), desc.groups, desc.pack_weight, desc.weight_changes, int64_t(desc.way)});
   append(key, desc.input);
   append(key, desc.weight);
   append(key, desc.out);

@@ -21,6 +21,7 @@ struct ConvolutionDesc {
   int64_t groups = 1;
   std::vector<PostOpDesc> post_ops;  // operands have out's rank
   bool pack_weight = false;          // the weight is a parameter: reorder it once
+  bool weight_changes = false;       // from call to call, as in training: packing is part of each
   plan::LibraryWay way{};            // what a measurement chose; automatic: the order of PreparedConvolution::search
   bool operator==(const ConvolutionDesc&) const = default;
 };

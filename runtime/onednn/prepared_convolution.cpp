@@ -199,7 +199,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
     shape.post_ops.push_back(*op);
   }
   const bool wanted = desc_.way == plan::LibraryWay::winograd && winogradAvailable();
-  if (!wanted && !winogradPays(shape, desc_.pack_weight, maxThreads()))
+  if (!wanted && !winogradPays(shape, desc_.pack_weight && !desc_.weight_changes, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;
   const WinogradWeight weight{strides[transposed], strides[!transposed], strides[2], strides[3], plan.given_origin};

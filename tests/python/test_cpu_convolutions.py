@@ -210,3 +210,19 @@ print(made.view(torch.int32).sum(dtype=torch.int64).item())
     taken = bits()
     assert bits() == taken
     assert bits(ZEFUSE_WINOGRAD="off") != taken
+
+
+def test_a_training_steps_weight_is_packed_for_each_step() -> None:
+    """Winograd's transformation of a weight that changes costs more than small images save: they are left to direct sums there,
+    whose bits are others."""
+    if not {"avx2", "avx512"} & {torch.backends.cpu.get_cpu_capability().lower()}:
+        pytest.skip("Winograd's filtering wants AVX2")
+    convolution = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False).to(memory_format=torch.channels_last)
+    for size, same in ((6, False), (28, True)):
+        x = torch.randn(1, 64, size, size).to(memory_format=torch.channels_last)
+        with torch.no_grad():
+            kept = torch.compile(convolution, backend="zefuse")(x)
+        trained = torch.compile(convolution, backend="zefuse")(x)
+        assert trained.requires_grad
+        torch.testing.assert_close(trained, kept)
+        assert torch.equal(trained, kept) == same

@@ -157,9 +157,10 @@ TEST_F(Winograd, IsNearerToDoublePrecisionThanDirectSums) {
   EXPECT_LT(errors[0], errors[1]);
 }
 
-std::string automatic(const Geometry& geometry, DType dtype = DType::f32, bool pack = true) {
+std::string automatic(const Geometry& geometry, DType dtype = DType::f32, bool pack = true, bool changes = false) {
   ConvolutionDesc desc = describe(ConvolutionKind::forward, geometry, dtype, true);
   desc.pack_weight = pack;
+  desc.weight_changes = changes;
   auto convolution = Convolution::get(desc);
   EXPECT_TRUE(convolution.ok()) << convolution.status().toString();
   return convolution.ok() ? (*convolution)->implementation() : "";
@@ -180,6 +181,18 @@ TEST_F(Winograd, IsTakenWhereItPays) {
   ConvolutionDesc direct = describe(ConvolutionKind::forward, resnet, DType::f32, true);
   direct.way = LibraryWay::direct;
   EXPECT_NE((*Convolution::get(direct))->implementation(), name);
+}
+
+// A weight that an optimizer changes is packed as often as it is used: small images with wide channels would take
+// longer.
+TEST_F(Winograd, PackingCountsWhereTheWeightChanges) {
+  setMaxThreads(1);
+  for (const Dims& image : {Dims{6, 6}, Dims{28, 28}}) {
+    const Geometry geometry = {1, 64, 64, image, {3, 3}, {1, 1}, {1, 1}, {1, 1}};
+    EXPECT_EQ(automatic(geometry, DType::f32, true, false), name);
+    EXPECT_EQ(automatic(geometry, DType::f32, true, true) == name, image[0] == 28);
+    EXPECT_EQ(automatic(geometry, DType::f32, false, true) == name, image[0] == 28);
+  }
 }
 
 TEST_F(Winograd, OnePackedWeightServesAllSizes) {
