@@ -6,6 +6,7 @@
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/team.h"
 #include "runtime/onednn/winograd.h"
+#include "runtime/onednn/winograd_gradient.h"
 
 namespace zefuse::onednn {
 
@@ -171,21 +172,21 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
 
 // Winograd's convolution, where it pays.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
-  const bool transposed = desc_.kind == ConvolutionKind::transposed;
-  const auto& window = desc_.weight.sizes;
+  const bool transposed = desc_.kind == ConvolutionKind::transposed, gradient = desc_.kind == ConvolutionKind::weights;
+  const auto& window = gradient ? desc_.out.sizes : desc_.weight.sizes;
   auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
   const bool operands = std::all_of(desc_.post_ops.begin(), desc_.post_ops.end(),
                                     [&](const PostOpDesc& op) { return isWide(op.operand); });
-  if (desc_.kind == ConvolutionKind::weights || window.size() != 4 || window[2] != 3 || window[3] != 3 ||
-      desc_.stride != std::vector<int64_t>{1, 1} || desc_.groups != 1 || !isWide(desc_.input) ||
-      !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
+  if (window.size() != 4 || window[2] != 3 || window[3] != 3 || desc_.stride != std::vector<int64_t>{1, 1} ||
+      desc_.groups != 1 || !isWide(desc_.input) || !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) ||
+      !operands)
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
   auto image = [](const TensorDesc& tensor) {
     return ChannelsLast{tensor.sizes[2],   tensor.sizes[3],   tensor.sizes[1],
                         tensor.strides[0], tensor.strides[2], tensor.strides[3]};
   };
-  WinogradShape shape{desc_.out.sizes[0], image(plan.input), image(plan.out), {}, {}, {}};
+  WinogradShape shape{desc_.input.sizes[0], image(plan.input), image(gradient ? plan.weight : plan.out), {}, {}, {}};
   for (size_t d = 0; d < 2; ++d) {
     shape.dilation[d] = desc_.dilation[d];
     shape.padding[d] = transposed ? 2 * desc_.dilation[d] - desc_.padding[d] : desc_.padding[d];
@@ -199,6 +200,13 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
     shape.post_ops.push_back(*op);
   }
   const bool wanted = desc_.way == plan::LibraryWay::winograd && winogradAvailable();
+  if (gradient) {
+    if (!wanted && !winogradGradientPays(shape))
+      return std::nullopt;
+    sequence_.implementation = "winograd F(3x3, 2x2)";
+    sequence_.own = std::make_shared<WinogradGradientStep>(sequence_, shape);
+    return plan;
+  }
   if (!wanted && !winogradPays(shape, desc_.pack_weight && !desc_.weight_changes, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;

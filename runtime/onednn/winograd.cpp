@@ -19,9 +19,6 @@ int64_t tilesAlong(int64_t size, int64_t dilation) {
   return dilation * ((results + 1) / 2);
 }
 
-int64_t tilesHigh(const WinogradShape& shape) { return tilesAlong(shape.out.height, shape.dilation[0]); }
-int64_t tilesWide(const WinogradShape& shape) { return tilesAlong(shape.out.width, shape.dilation[1]); }
-
 int64_t paddedOutChannels(const WinogradShape& shape, const WinogradLevel& level) {
   return upTo(shape.out.channels, level.lanes);
 }
@@ -47,6 +44,12 @@ int64_t tilesOfBlock(const WinogradShape& shape, int64_t tiles, const WinogradLe
 
 }  // namespace
 
+WinogradTiles winogradTiles(const WinogradShape& shape) {
+  const int64_t high = tilesAlong(shape.out.height, shape.dilation[0]);
+  const int64_t wide = tilesAlong(shape.out.width, shape.dilation[1]);
+  return {high, wide, shape.images * high * wide};
+}
+
 bool winogradAvailable() {
   static const bool wanted = [] {
     const char* value = std::getenv("ZEFUSE_WINOGRAD");
@@ -57,33 +60,30 @@ bool winogradAvailable() {
 
 bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
   const WinogradLevel* level = winogradLevel();
-  // Fewer channels are multiplied in less time than they are transformed.
-  constexpr int64_t fewest_channels = 16;
-  if (!winogradAvailable() || shape.input.channels < fewest_channels || shape.out.channels < fewest_channels)
+  using Costs = WinogradCosts;
+  if (!winogradAvailable() || std::min(shape.input.channels, shape.out.channels) < Costs::fewest_channels)
     return false;
-  const double tiles = double(shape.images * tilesHigh(shape) * tilesWide(shape));
+  const double tiles = double(winogradTiles(shape).count);
   const double places = double(shape.images * shape.out.height * shape.out.width);
   const double in = double(shape.input.channels), out = double(shape.out.channels);
-  // All in products of one thread: those that take as long as transforming one channel of a tile, one number of each
-  // window of a weight, and as oneDNN's copy of it.
-  constexpr double transformation = 80, packing = 380, copying = 200;
-  // And as long as a byte of a weight that no second-level cache holds; six threads read as fast as more.
+  // Products that take as long as a byte of a weight that no second-level cache holds; six threads read as fast as
+  // more.
   constexpr double near_bytes = 1 << 20, reading = 6.5, readers = 6;
   auto whole = [&](double products, double weight_bytes) {
     const double reads = weight_bytes > near_bytes ? weight_bytes * reading * std::max(1.0, threads / readers) : 0;
     return std::max(products, reads);
   };
   const double ours = winograd_positions * tiles * in * double(paddedOutChannels(shape, *level)) +
-                      transformation * tiles * (in + out) + (packed ? 0 : packing * in * out);
-  const double direct = (9 * places + (packed ? 0 : copying)) * in * out, of_weight = in * out * sizeof(float);
-  return 1.1 * whole(ours, winograd_positions * of_weight) < whole(direct, 9 * of_weight);
+                      Costs::transformation * tiles * (in + out) + (packed ? 0 : Costs::packing * in * out);
+  const double direct = (9 * places + (packed ? 0 : Costs::copying)) * in * out, of_weight = in * out * sizeof(float);
+  return Costs::margin * whole(ours, winograd_positions * of_weight) < whole(direct, 9 * of_weight);
 }
 
 WinogradStep::WinogradStep(Sequence& sequence, WinogradShape shape, const WinogradWeight& weight, bool has_bias,
                            bool packed)
     : shape_(std::move(shape)), weight_(weight), has_bias_(has_bias), packed_(packed), threads_(maxThreads()) {
   const WinogradLevel& level = *winogradLevel();
-  tiles_ = shape_.images * tilesHigh(shape_) * tilesWide(shape_);
+  tiles_ = winogradTiles(shape_).count;
   block_ = upTo(tilesOfBlock(shape_, tiles_, level), level.rows);
   blocks_ = (tiles_ + block_ - 1) / block_;
   transforms_first_ = threads_ > 1 && blocks_ < 3 * threads_;
@@ -124,14 +124,15 @@ void WinogradStep::run(std::span<void* const> addresses, std::byte* scratch) con
   const auto* weight = static_cast<const float*>(addresses[slotWeights]);
   uint8_t plain;
   std::memcpy(&plain, weight + packedElements(shape_, level), 1);
+  const WinogradTiles tiles = winogradTiles(shape_);
   const WinogradCall call = {&shape_,
                              static_cast<const float*>(addresses[slotA]),
                              weight,
                              has_bias_ ? static_cast<const float*>(addresses[slotBias]) : nullptr,
                              static_cast<float*>(addresses[slotOut]),
                              addresses.data(),
-                             tilesHigh(shape_),
-                             tilesWide(shape_),
+                             tiles.high,
+                             tiles.wide,
                              plain != 0};
   auto blockAt = [&](int64_t number, std::byte* inputs, std::byte* sums) {
     const int64_t first = number * block_, count = std::min(block_, tiles_ - first);

@@ -43,6 +43,12 @@ struct WinogradWeight {
   size_t origin = 0;                         // bytes to the element of index 0
 };
 
+// Tiles of 2x2 results, with a dilation of each of the images that it makes.
+struct WinogradTiles {
+  int64_t high, wide, count;  // of one image, and of all
+};
+WinogradTiles winogradTiles(const WinogradShape& shape);
+
 // Whether this processor has the vectors, AVX2 or AVX-512, and ZEFUSE_WINOGRAD is not "off".
 bool winogradAvailable();
 // Whether it has, and the products saved are worth the transformations. `packed`: the weight is

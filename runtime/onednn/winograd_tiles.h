@@ -14,6 +14,15 @@ constexpr int64_t winograd_positions = 16;
 // Positions of an input, and a gap: what lies a multiple of 4 KiB apart would share lines of the nearest cache.
 constexpr int64_t winograd_spaced = 17;
 
+// What decides whether it pays, in products of one thread: those that take as long as transforming one channel of a
+// tile, one number of each window of a weight or of its gradient, and as oneDNN's copy of it.
+struct WinogradCosts {
+  static constexpr double transformation = 80, packing = 380, copying = 200;
+  static constexpr double margin = 1.1;
+  // Fewer channels are multiplied in less time than they are transformed.
+  static constexpr int64_t fewest_channels = 16;
+};
+
 // One call, and where everything is.
 struct WinogradCall {
   const WinogradShape* shape;
@@ -108,32 +117,39 @@ template <int lanes, int position, typename Read>
   }
 }
 
-// Zeros beside the image.
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void transformTile(const WinogradCall& call, const WinogradBlock& block, int64_t at,
-                                                 const Place& tile) {
+// A tile of the input for all vectors of channels, each to at(number), its 16 places `position` apart. Zeros beside the
+// image.
+template <int lanes, int position, typename At>
+[[gnu::always_inline]] inline void transformImage(const WinogradCall& call, const Place& tile, At&& at) {
   const WinogradShape& shape = *call.shape;
   const ChannelsLast& input = shape.input;
   const int64_t y = tile.y - shape.padding[0], x = tile.x - shape.padding[1];
   const int64_t down = shape.dilation[0], across = shape.dilation[1];
   const bool whole = y >= 0 && y + 3 * down < input.height && x >= 0 && x + 3 * across < input.width;
   const int64_t row = down * input.row, place = across * input.place;
-  const int64_t chunks = (input.channels + lanes - 1) / lanes;
-  constexpr int position = rows * lanes;
   const float* from = call.input + tile.image * input.image + y * input.row + x * input.place;
-  float* to = block.inputs + at / block.group * chunks * winograd_spaced * position + at % block.group * lanes;
-  int64_t count = input.channels;
-  constexpr int64_t to_next = winograd_spaced * position;
-  for (; whole && count >= lanes; count -= lanes, from += lanes, to += to_next)
-    transformChannels<lanes, position>(to, [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
+  int64_t count = input.channels, number = 0;
+  for (; whole && count >= lanes; count -= lanes, from += lanes, ++number)
+    transformChannels<lanes, position>(at(number), [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
       e = *reinterpret_cast<const Vector<lanes>*>(from + i * row + j * place);
     });
-  for (; count > 0; count -= lanes, from += lanes, to += to_next)
-    transformChannels<lanes, position>(to, [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
+  for (; count > 0; count -= lanes, from += lanes, ++number)
+    transformChannels<lanes, position>(at(number), [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
       const bool inside =
           y + i * down >= 0 && y + i * down < input.height && x + j * across >= 0 && x + j * across < input.width;
       load<lanes>(e, from + i * row + j * place, inside ? count : 0);
     });
+}
+
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void transformTile(const WinogradCall& call, const WinogradBlock& block, int64_t at,
+                                                 const Place& tile) {
+  const int64_t chunks = (call.shape->input.channels + lanes - 1) / lanes;
+  constexpr int position = rows * lanes;
+  float* to = block.inputs + at / block.group * chunks * winograd_spaced * position + at % block.group * lanes;
+  transformImage<lanes, position>(call, tile, [&](int64_t number) __attribute__((always_inline)) {
+    return to + number * winograd_spaced * position;
+  });
 }
 
 // Of one position: `height` tiles by `width` vectors of the result's channels, in registers.
