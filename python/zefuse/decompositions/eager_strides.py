@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from zefuse.decompositions.index_strides import strides_of_index
-from zefuse.decompositions.iterator_strides import Undecided
+from zefuse.decompositions.iterator_strides import Undecided, equal, in_order
 
 _of_subclasses = contextvars.ContextVar("zefuse_of_subclasses", default=False)
+_tracing = contextvars.ContextVar("zefuse_tracing", default=False)
 
 
 @contextlib.contextmanager
@@ -22,12 +24,36 @@ def as_noted_for_subclasses(gm: torch.fx.GraphModule, example_inputs: Sequence[A
     """While AOTAutograd traces a graph of Dynamo's. Of tensor subclasses (jagged tensors) it has noted by torch's shape rules, before it
     asks for decompositions, which sizes and strides of each result are symbols. The graph returns those beside it, and in other
     places it would return others: so parts of subclasses whose sizes are symbols lie as torch's shape rules say."""
+    _let_pools_lie_as_eagers()
     values = [*example_inputs, *(node.meta.get("example_value") for node in gm.graph.nodes)]
     token = _of_subclasses.set(any(map(is_traceable_wrapper_subclass, tree_leaves(values))))
+    tracing = _tracing.set(True)
     try:
         yield
     finally:
+        _tracing.reset(tracing)
         _of_subclasses.reset(token)
+
+
+@functools.cache
+def _let_pools_lie_as_eagers() -> None:
+    """Once for the process; back ends beside this one find torch as it was. ``max_pool1d`` is taken apart before AOTAutograd asks for
+    decompositions, into one of images, channels last where the input is; without gradients eager has a kernel of its own on the CPU,
+    whose result is contiguous."""
+    op, composite = torch.ops.aten.max_pool1d.default, torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def kernel(input: torch.Tensor, *rest: Any) -> torch.Tensor:
+        pooled: torch.Tensor = op._op_dk(composite, input, *rest)
+        with_gradient = input.requires_grad and torch.is_grad_enabled()
+        if not _tracing.get() or _of_subclasses.get() or with_gradient or input.device.type != "cpu":
+            return pooled
+        with contextlib.suppress(Undecided):
+            if equal(pooled.stride(), in_order(pooled.shape, range(pooled.dim()))):
+                return pooled
+        return pooled.clone(memory_format=torch.contiguous_format)
+
+    op.py_kernels[composite] = kernel
+    op._dispatch_cache.clear()
 
 
 def _unless_noted(way: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,12 +21,12 @@ from zefuse.decompositions.iterator_strides import (
     Layout,
     Strides,
     Undecided,
-    broadcast,
     eager_strides,
     equal,
     in_order,
     is_dense,
     is_one,
+    lies_in,
     strides_of_a_copy,
 )
 
@@ -35,10 +35,11 @@ Rule = Callable[["Call"], Strides]
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Of an operator, and what torch's shape rule says of its result's dtype."""
+    """Of an operator, and what torch's shape rule says of its result."""
 
     func: torch._ops.OpOverload
     args: Sequence[Any]
+    sizes: Sequence[Any]
     dtype: torch.dtype
 
     def layouts(self, order: Iterable[int] | None = None) -> list[Layout]:
@@ -83,8 +84,37 @@ def _as_memory(call: Call) -> Strides:
 
 
 def _contiguous(call: Call) -> Strides:
-    sizes = broadcast([each.shape for each in call.args if isinstance(each, torch.Tensor)])
-    return in_order(sizes, range(len(sizes)))
+    return in_order(call.sizes, range(len(call.sizes)))
+
+
+def _as_image(call: Call) -> Strides:
+    """Channels last where the first argument is."""
+    last = torch._prims_common.suggest_memory_format(call.args[0]) != torch.contiguous_format
+    rank = len(call.sizes)
+    return in_order(call.sizes, (0, *range(2, rank), 1) if last else range(rank))
+
+
+def _as_volume(call: Call) -> Strides:
+    """Of one volume without a batch: as in a batch of one, where dimensions of size 1 count for no order. Of more torch's rule is right."""
+    sizes, strides = call.args[0].shape, call.args[0].stride()
+    if len(sizes) != 4 or call.args[0].device.type != "cpu":
+        raise Undecided
+    last = lies_in((sizes, strides), (1, 2, 3, 0)) and not lies_in((sizes, strides), range(4))
+    return in_order(call.sizes, (1, 2, 3, 0) if last else range(4))
+
+
+def _by_halves(call: Call) -> Strides:
+    strides = call.args[0].stride()
+    return eager_strides([(call.sizes, strides), (call.sizes, strides)])
+
+
+def _by_the_first(call: Call) -> Strides:
+    return eager_strides(call.layouts([0]))
+
+
+def _by_targets(call: Call) -> Strides:
+    """``1 - target``, into which the rest is written: in C++ an ``empty_like`` of the target."""
+    return strides_of_a_copy((call.args[1].shape, call.args[1].stride()))
 
 
 def _second_first(call: Call) -> Strides:
@@ -111,6 +141,31 @@ def _indexed(call: Call) -> Strides:
 
 
 @cache
+def _unlike_torchs() -> dict[torch._ops.OpOverload, Rule]:
+    """Of operators that torch's rules lay otherwise in dimensions of more than one element too."""
+    aten = torch.ops.aten
+    drawn = (
+        aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.poisson.default,
+        aten.binomial.default, aten._standard_gamma.default,
+    )  # fmt: skip
+    resized = (
+        aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default,
+        aten._upsample_nearest_exact1d.default, aten._upsample_nearest_exact2d.default,
+        aten._upsample_nearest_exact3d.default,
+    )  # fmt: skip
+    return {
+        **dict.fromkeys(drawn, _contiguous),
+        **dict.fromkeys(resized, _as_image),
+        aten.binary_cross_entropy.default: _as_memory,
+        aten.huber_loss.default: _as_memory,
+        aten.binary_cross_entropy_with_logits.default: _by_targets,
+        aten.soft_margin_loss.default: _by_the_first,
+        aten.index.Tensor: _indexed,
+        aten._unsafe_index.Tensor: _indexed,
+    }
+
+
+@cache
 def _rules() -> dict[torch._ops.OpOverload, Rule]:
     """Of operators that are no plain kernel over all their tensors."""
     aten = torch.ops.aten
@@ -122,7 +177,17 @@ def _rules() -> dict[torch._ops.OpOverload, Rule]:
     )  # fmt: skip
     contiguous = (
         aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.tril.default, aten.triu.default, aten.pow.Scalar,
+        aten._softmax.default, aten._log_softmax.default, aten._softmax_backward_data.default,
+        aten._log_softmax_backward_data.default,
     )  # fmt: skip
+    images = [
+        getattr(getattr(aten, name), overload)
+        for name in (
+            "upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
+            "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+        )
+        for overload in ("default", "vec")
+    ]  # fmt: skip
     return {
         **dict.fromkeys(alike, _as_memory),
         **dict.fromkeys(contiguous, _contiguous),
@@ -132,8 +197,12 @@ def _rules() -> dict[torch._ops.OpOverload, Rule]:
         aten.threshold_backward.default: _second_first,
         aten.isinf.default: _is_infinite,
         aten.isfinite.default: _is_finite,
-        aten.index.Tensor: _indexed,
-        aten._unsafe_index.Tensor: _indexed,
+        **dict.fromkeys(images, _as_image),
+        aten.mse_loss.default: _by_tensors,
+        aten.smooth_l1_loss.default: _by_tensors,
+        aten.glu.default: _by_halves,
+        aten.max_pool3d_with_indices.default: _as_volume,
+        **_unlike_torchs(),
     }
 
 
@@ -157,29 +226,47 @@ def _rule(func: torch._ops.OpOverload) -> Rule | None:
     return _beside_a_number if "scalar" in func._overloadname.lower() else _by_tensors
 
 
-def _laid(mode: FakeTensorMode, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """``result`` of torch's shape rule, with eager's strides."""
+def strides_in_eager(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Strides | None:
+    """Of ``result`` of a call; None where it lies so already, or where that is not known."""
     rule = _rule(func) if isinstance(func, torch._ops.OpOverload) else None
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
     if (
-        rule is None or not tensors or any(each.layout != torch.strided for each in tensors)
-        or kwargs.get("memory_format") not in (None, torch.preserve_format)
+        rule is None or not tensors or any(each.layout != torch.strided for each in (*tensors, result))
+        or result.dim() < 2 or kwargs.get("memory_format") not in (None, torch.preserve_format)
     ):  # fmt: skip
-        return result
-    if isinstance(result, tuple):  # all alike
-        return type(result)([_laid(mode, func, args, kwargs, each) for each in result])
-    if (
-        not isinstance(result, FakeTensor) or result.dim() < 2 or result.layout != torch.strided
-        or result.constant is not None or result.real_tensor is not None
-    ):  # fmt: skip
-        return result
-    if rule is not _indexed and any(map(_has_symbols, tensors)) and not any(map(is_one, result.shape)):
-        return result  # torch says the same, and many comparisons of symbols take their time
+        return None
+    if func not in _unlike_torchs() and any(map(_has_symbols, tensors)) and not any(map(is_one, result.shape)):
+        return None  # torch says the same, and many comparisons of symbols take their time
     try:
-        strides = rule(Call(func, args, result.dtype))
-        if len(strides) != result.dim() or equal(strides, result.stride()):
-            return result
+        strides = rule(Call(func, args, result.shape, result.dtype))
+        return None if len(strides) != result.dim() or equal(strides, result.stride()) else strides
     except Undecided:
+        return None
+
+
+def lying_as_eagers(func: torch._ops.OpOverload, way: Callable[..., Any]) -> Callable[..., Any]:
+    """``way``, a decomposition of ``func``, whose last operator may lay the result otherwise than ``func``'s kernel."""
+    if _rule(func) is None:
+        return way
+
+    def laid(*args: Any, **kwargs: Any) -> Any:
+        result = way(*args, **kwargs)
+        if not isinstance(result, torch.Tensor) or (strides := strides_in_eager(func, args, kwargs, result)) is None:
+            return result
+        places = torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+        return torch.ops.aten.copy(places, result)
+
+    return laid
+
+
+def _laid(mode: FakeTensorMode, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """``result`` of torch's shape rule, with eager's strides."""
+    if isinstance(result, tuple):  # all alike
+        alike = isinstance(func, torch._ops.OpOverload) and _rule(func) is not None
+        return type(result)([_laid(mode, func, args, kwargs, each) for each in result]) if alike else result
+    if not isinstance(result, FakeTensor) or result.constant is not None or result.real_tensor is not None:
+        return result
+    if (strides := strides_in_eager(func, args, kwargs, result)) is None:
         return result
     with mode:
         return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)

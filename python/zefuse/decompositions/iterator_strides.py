@@ -26,9 +26,9 @@ def eager_strides(operands: Sequence[Layout]) -> Strides:
     """Of a new result, in eager's order of checks (``TensorIterator.cpp``: ``compute_fast_setup_type``, ``reorder_dimensions``)."""
     sizes = broadcast([shape for shape, _ in operands])
     if all(equal(shape, sizes) for shape, _ in operands):
-        if all(_lies_in(layout, range(len(sizes))) for layout in operands):
+        if all(lies_in(layout, range(len(sizes))) for layout in operands):
             return in_order(sizes, range(len(sizes)))
-        if len(sizes) == 4 and all(_lies_in(layout, _CHANNELS_LAST) for layout in operands):
+        if len(sizes) == 4 and all(lies_in(layout, _CHANNELS_LAST) for layout in operands):
             return in_order(sizes, _CHANNELS_LAST)
         first = operands[0][1]
         if all(is_dense(layout) for layout in operands) and all(equal(strides, first) for _, strides in operands):
@@ -49,7 +49,7 @@ def broadcast(shapes: Iterable[Sequence[Any]]) -> list[Any]:
     return sizes
 
 
-def _lies_in(layout: Layout, order: Sequence[int]) -> bool:
+def lies_in(layout: Layout, order: Sequence[int]) -> bool:
     """Whether it has no gaps and its dimensions are in this order, outermost first; those of size 1 may have any stride."""
     sizes, strides = layout
     expected = 1
@@ -66,7 +66,7 @@ def _lies_in(layout: Layout, order: Sequence[int]) -> bool:
 def is_dense(layout: Layout) -> bool:
     """Whether it has neither gaps nor elements in one place, in whatever order."""
     sizes, strides = layout
-    return _lies_in(layout, _sorted(range(len(sizes)), lambda one, other: sure(strides[one] < strides[other])))
+    return lies_in(layout, _sorted(range(len(sizes)), lambda one, other: sure(strides[one] < strides[other])))
 
 
 def _sorted(dims: Iterable[int], inner: Callable[[int, int], bool]) -> list[int]:

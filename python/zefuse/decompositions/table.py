@@ -19,6 +19,7 @@ from zefuse.decompositions import (
     dropout,
     dropped_attention,
     eager_strides,
+    elementwise_strides,
     embedding_bags,
     foreach,
     fused_attention,
@@ -105,6 +106,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         kept[op] = decomposition
     for family in _FAMILIES:
         kept |= family.decompositions()
+    kept = {op: elementwise_strides.lying_as_eagers(op, way) for op, way in kept.items()}
     return without_kernels.kept_where_refused(kept)
 
 
