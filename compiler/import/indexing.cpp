@@ -93,9 +93,16 @@ Value gatherFlat(Op& op, Value source, Value index, bool wrap_negative, StringRe
   });
 }
 
+// Eager looks at the indices where no element is read, too: a loop over none would not.
+void refuseWithoutElements(Op& op) {
+  if (isConstant(numElements(op.resultType()), 0))
+    op.refuse("a result without elements is not lowered");
+}
+
 Values emitEmbedding(Op& op) {
   if (op.boolean("sparse"))
     op.refuse("argument sparse=True is not lowered");
+  refuseWithoutElements(op);
   Value indices = indexTensor(op, op.tensor("indices"));
   return {gatherAlong(op, op.tensor("weight"), 0, indices, false, "index out of range in self")};
 }
@@ -109,6 +116,7 @@ Values emitIndexSelect(Op& op) {
   const int64_t dim = op.dim("dim", rankOf(self));
   if (isConstant(shapeOf(typeOf(self))[dim], 0))  // an error also where the result has no elements
     op.refuse("selects of a dimension of size 0");
+  refuseWithoutElements(op);
   return {gatherAlong(op, self, dim, index, false, "index out of range in self")};
 }
 

@@ -316,6 +316,14 @@ def test_weights_of_another_type() -> None:
             function(torch.ones(4, 1), torch.ones(2, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("take", [lambda x, at: x.index_select(0, at), lambda x, at: F.embedding(at, x)])
+def test_an_index_out_of_bounds_where_nothing_is_read(take: Function) -> None:
+    """Of rows without elements."""
+    for function in (take, torch.compile(take, backend="zefuse")):
+        with pytest.raises(RuntimeError, match="out of DATA bounds"):
+            function(torch.empty(3, 0), torch.tensor([5]))
+
+
 def test_other_back_ends_find_torch_as_it_was() -> None:
     """``interpolate`` of integers, which torch takes apart before it asks a back end."""
     resized = _resized("nearest", 2)

@@ -53,6 +53,13 @@ def _nothing_along(self: Tensor, dim: int) -> bool:
     return self.dim() > 0 and isinstance(self.shape[dim], int) and self.shape[dim] == 0
 
 
+def _may_be_empty(self: Tensor) -> bool:
+    """As far as its sizes say; of those that depend on data they do not."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return not guard_or_false(self.numel() != 0)
+
+
 def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     return NotImplemented if _nothing_along(self, dim) else _median(self, dim, keepdim, ignores_nan=False)
 
@@ -62,18 +69,18 @@ def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def median(self: Tensor) -> Any:
-    return _median(self.reshape(-1), 0, False, ignores_nan=False)[0] if self.numel() != 0 else NotImplemented
+    return NotImplemented if _may_be_empty(self) else _median(self.reshape(-1), 0, False, ignores_nan=False)[0]
 
 
 def nanmedian(self: Tensor) -> Any:
-    return _median(self.reshape(-1), 0, False, ignores_nan=True)[0] if self.numel() != 0 else NotImplemented
+    return NotImplemented if _may_be_empty(self) else _median(self.reshape(-1), 0, False, ignores_nan=True)[0]
 
 
 def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The value of the longest run of the sorted elements, the least of several; its last place in that order."""
     if self.dim() == 0:
         return _alone(self)
-    if _nothing_along(self, dim):
+    if _may_be_empty(self):  # ATen raises
         return NotImplemented
     values, places = torch.ops.aten.sort.stable(self, stable=True, dim=dim)
     size = self.shape[dim]

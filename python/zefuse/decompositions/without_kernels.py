@@ -54,6 +54,12 @@ def _of_halves(arguments: Arguments) -> bool:
     return first.dtype in _HALVES and first.device.type == "cpu"
 
 
+def _in_whole_numbers(arguments: Arguments) -> bool:
+    """On the CPU, where eager resizes images of bytes with weights that are whole numbers: its operator gives the same bytes."""
+    first = _tensors(arguments)[0]
+    return first.dtype == torch.uint8 and first.device.type == "cpu"
+
+
 def _of_results(refused: Callable[[torch.dtype], bool]) -> Rule:
     """By the type asked for."""
     return lambda arguments: refused(arguments.get("dtype") or torch.get_default_dtype())
@@ -108,6 +114,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
         """,
         _of(lambda dtype: not dtype.is_floating_point and dtype != torch.uint8),
     ),
+    ("upsample_bilinear2d upsample_bicubic2d", _in_whole_numbers),  # not refused
     (
         "upsample_linear1d upsample_trilinear3d hardshrink multi_margin_loss multilabel_margin_loss_forward",
         _of(lambda dtype: not dtype.is_floating_point),
