@@ -324,6 +324,15 @@ def test_an_index_out_of_bounds_where_nothing_is_read(take: Function) -> None:
             function(torch.empty(3, 0), torch.tensor([5]))
 
 
+def test_an_index_out_of_bounds_where_nothing_is_written() -> None:
+    def reduced(x: Tensor, at: Tensor) -> Tensor:
+        return x.index_reduce(0, at, torch.empty(1, 0), "prod")
+
+    for function in (reduced, torch.compile(reduced, backend="zefuse")):
+        with pytest.raises(IndexError, match="index out of range in self"):
+            function(torch.empty(3, 0), torch.tensor([5]))
+
+
 def test_other_back_ends_find_torch_as_it_was() -> None:
     """``interpolate`` of integers, which torch takes apart before it asks a back end."""
     resized = _resized("nearest", 2)

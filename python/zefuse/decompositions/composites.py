@@ -82,8 +82,8 @@ def masked_scatter_backward(grad: torch.Tensor, mask: torch.Tensor, sizes: list[
 def index_reduce(
     self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, include_self: bool = True
 ) -> Any:
-    if self.dim() == 0:
-        return NotImplemented
+    if self.dim() == 0 or any(isinstance(size, int) and size == 0 for size in source.shape):
+        return NotImplemented  # ATen looks at the index where nothing is written, too
     shape = [1] * self.dim()
     shape[dim] = -1
     return self.scatter_reduce(
