@@ -573,6 +573,18 @@ def test_more_tensors_are_joined_than_a_kernel_takes() -> None:
     assert_compiled(lambda x: torch.stack(x.unbind(0)[::-1]), (x,), kernels=1)
 
 
+def test_the_gradient_of_few_of_many_pieces_is_one_kernel() -> None:
+    """The other pieces' are zeros: views of one tensor, of which each had a copy, so that a kernel took more tensors than it may."""
+    torch._dynamo.reset()
+    x = torch.randn(300, requires_grad=True)
+    graphs: dict[str, Any] = {}
+    with backend.observe(lambda kind, graph: graphs.__setitem__(kind, graph)):
+        torch.compile(lambda x: x.unbind(0)[-1] * 2, backend="zefuse")(x).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0] * 299 + [2.0]
+    assert len(graphs["backward"].report()["kernels"]) == 1
+
+
 def test_a_resized_image_that_is_resized_again_is_stored() -> None:
     """Of each element sixteen are read, and each of those is of sixteen: one kernel took LLVM 40 s."""
     graphs: list[Any] = []

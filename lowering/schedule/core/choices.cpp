@@ -16,9 +16,8 @@ constexpr const char* engine_words = "on the matrix engine";
 
 struct Words {
   std::string operator()(const choice::Pointwise& choice) const {
-    return choice.lanes_of_one_piece
-               ? "pointwise; lanes not along memory, so that each vector is of one piece of the concatenation"
-               : "pointwise";
+    return choice.lanes_of_one_piece ? "pointwise; lanes so that each vector is of one piece of the concatenation"
+                                     : "pointwise";
   }
   std::string operator()(const choice::Scan& scan) const {
     return std::string("scan, parallel over the other dims") + (scan.row_at_a_time ? ", a row at a time" : "");

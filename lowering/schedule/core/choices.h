@@ -19,7 +19,7 @@ namespace choice {
 //===-- what the kernel is, and what is parallel (core/strategy) ---------------------------------===//
 
 struct Pointwise {
-  bool lanes_of_one_piece = false;  // not along memory: of a concatenation's short pieces all would be computed
+  bool lanes_of_one_piece = false;  // else each vector would compute all short pieces of a concatenation
 };
 struct Scan {
   bool row_at_a_time = false;  // no lanes: they would be far apart in memory

@@ -65,3 +65,24 @@ func.func @widened(%x: tensor<8x8xbf16>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
   } -> tensor<8x8xf32>
   return %s, %p : tensor<8x8xf32>, tensor<8x8xf32>
 }
+
+// A reader of several views of it, as a stack of zeros and of few gradients is, has one copy.
+// CHECK-LABEL: func.func @stack(
+// CHECK-COUNT-2: linalg.generic
+// CHECK-NOT: linalg.generic
+// CHECK: return
+func.func @stack(%x: tensor<1xf32>) -> (tensor<5xf32>, tensor<2xf32>) {
+  %e = tensor.empty() : tensor<f32>
+  %zero = linalg.generic {indexing_maps = [affine_map<() -> ()>], iterator_types = []} outs(%e : tensor<f32>) {
+  ^bb0(%o: f32):
+    %c = arith.constant 0.0 : f32
+    linalg.yield %c : f32
+  } -> tensor<f32>
+  %a = zefuse.view %zero affine_map<(d0) -> ()> : tensor<f32> -> tensor<1xf32>
+  %b = zefuse.view %zero affine_map<(d0) -> ()> : tensor<f32> -> tensor<1xf32>
+  %c = zefuse.view %zero affine_map<(d0) -> ()> : tensor<f32> -> tensor<1xf32>
+  %d = zefuse.view %zero affine_map<(d0) -> ()> : tensor<f32> -> tensor<1xf32>
+  %s = tensor.concat dim(0) %a, %b, %x, %c, %c : (tensor<1xf32>, tensor<1xf32>, tensor<1xf32>, tensor<1xf32>, tensor<1xf32>) -> tensor<5xf32>
+  %t = tensor.concat dim(0) %x, %d : (tensor<1xf32>, tensor<1xf32>) -> tensor<2xf32>
+  return %s, %t : tensor<5xf32>, tensor<2xf32>
+}
