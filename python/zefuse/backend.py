@@ -74,6 +74,7 @@ optimizers.let_dynamo_trace_steps()
 torch_versions.norms_leave_out_dimensions()
 torch_versions.lstm_states_have_two_dimensions()
 torch_versions.views_stride_ones_as_eager()
+torch_versions.subclasses_are_taken_apart_as_traced()
 elementwise_strides.let_shape_rules_follow_eager()
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.

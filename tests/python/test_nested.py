@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch._functorch._aot_autograd import runtime_wrappers
+from torch._functorch._aot_autograd.schemas import SubclassCreationMeta
 from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -110,3 +112,19 @@ def test_a_subclass_of_symbolic_sizes_lies_as_was_noted() -> None:
             torch.testing.assert_close(one.a, other.a)
             torch.testing.assert_close(one.b, other.b)
             assert one.stride() == one.a.stride() == one.b.stride()
+
+
+def test_what_a_jagged_tensor_remembers_later_is_not_handed_over() -> None:
+    """Its longest row, as a tensor: what stood behind it in a call went to the wrong places, or was one too many (torch 2.11)."""
+    x = torch.nested.nested_tensor_from_jagged(torch.randn(5, 8), torch.tensor([0, 2, 5]))
+    noted = object.__new__(SubclassCreationMeta)
+    noted.attrs = dict.fromkeys(x.__tensor_flatten__()[0])
+    compiled = torch.compile(lambda x, y: (x * 3, y * 2), backend="zefuse")
+    for _ in range(2):
+        first, second = compiled(x, torch.arange(3))
+        torch.testing.assert_close(first.values(), x.values() * 3)
+        assert second.tolist() == [0, 2, 4]
+        F.softmax(x, 1)
+    assert "_max_seqlen_tensor" in x.__tensor_flatten__()[0]
+    handed = runtime_wrappers.runtime_unwrap_tensor_subclasses([x, 1], append_symints=False, subclass_metas=[noted, 1])
+    assert [id(each) for each in handed] == [id(x._values), id(x._offsets), id(1)]

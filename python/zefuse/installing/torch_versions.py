@@ -170,6 +170,41 @@ def lstm_states_have_two_dimensions() -> None:
     decompositions.one_layer_lstm = with_states
 
 
+def subclasses_are_taken_apart_as_traced() -> None:
+    """For the whole process: a compiled function gets of a tensor subclass the tensors that it was traced with.
+
+    A jagged tensor remembers its longest row as a tensor of its own once eager has asked for it, which may be after the trace: AOTAutograd
+    then hands over one tensor more, with every back end, and all behind it stand elsewhere.
+    """
+    from torch._functorch._aot_autograd import runtime_wrappers
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    name = "runtime_unwrap_tensor_subclasses"
+    unwrap = getattr(runtime_wrappers, name)
+
+    def as_traced(args: Any, *, append_symints: bool, subclass_metas: Any = None) -> Any:
+        if subclass_metas is None:
+            return unwrap(args, append_symints=append_symints)
+        later = {
+            at: names
+            for at, each in enumerate(args)
+            if is_traceable_wrapper_subclass(each)
+            and (names := each.__tensor_flatten__()[0]) != [*subclass_metas[at].attrs]
+            and not any(is_traceable_wrapper_subclass(getattr(each, name)) for name in names)
+        }
+        if not later:
+            return unwrap(args, append_symints=append_symints, subclass_metas=subclass_metas)
+        found: list[Any] = []
+        for at, each in enumerate(args):
+            inner = unwrap([each], append_symints=append_symints, subclass_metas=subclass_metas[at : at + 1])
+            names = later.get(at, [])
+            known = [one for name, one in zip(names, inner, strict=False) if name in subclass_metas[at].attrs]
+            found += known + inner[len(names) :]
+        return found
+
+    setattr(runtime_wrappers, name, as_traced)
+
+
 def views_stride_ones_as_eager() -> None:
     """For the whole process, as above: in a view, a dimension of size 1 has eager's stride, which its right neighbour gives.
 
