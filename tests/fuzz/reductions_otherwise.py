@@ -49,7 +49,9 @@ def _moments(rows: Tensor, dims: Any, given: torch.dtype, seed: int | None, corr
         bits = torch.randint(-1 if seed else 1, 2, mean.shape, generator=torch.Generator().manual_seed(seed))
         mean = mean * (1 + bits * torch.finfo(torch.promote_types(given, torch.float32)).eps)
     count = rows.numel() // max(mean.numel(), 1)
-    return mean, (rows - mean).square().sum(dims, keepdim=True) / (count - correction)
+    # As in eager's formula the gradient is a multiple of the difference: that through the mean sums to nothing by definition, but of
+    # equal elements, where the mean is off, it would take all of it away.
+    return mean, (rows - mean.detach()).square().sum(dims, keepdim=True) / (count - correction)
 
 
 def _in_groups(of: Callable[..., Any], groups: Callable[[list[Tensor]], list[list[Tensor]]]) -> Callable[..., Any]:

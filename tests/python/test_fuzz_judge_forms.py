@@ -258,6 +258,29 @@ GRADIENTS: dict[str, tuple[str, list[str], tuple[int, ...], float, float]] = {
 }
 
 
+def test_the_gradient_of_the_deviation_of_an_expanded_row_is_excused_and_a_fault_is_not() -> None:
+    """Whose elements no disturbance makes unlike, and which has another gradient beside."""
+    for dim, steps in ((5, ["{0}.std(-1)"]), (6, ["torch.std_mean({0}, -1)[0]"])):
+        program = _program(
+            [f"torch.linspace(0.3, 1, 8)[:, None].expand(8, {dim}).detach().requires_grad_()"], steps, "train"
+        )
+        program.steps.append(Step("v1", "{0}.permute(1, 0)", ["x0"]))
+        program.outputs.append("v1")
+        for off, kinds in ((dim**-0.5 / 2, []), (100.0, ["gradient value"])):
+            expected, ours = eager(program), eager(program)
+            gradient = ours[0].gradients[0]
+            assert gradient is not None
+            gradient[3] += off
+            assert [each.kind for each in differences(program, expected, ours)] == kinds
+        # Of elements that are not equal the gradient is determined.
+        program.inputs[0] = Input("x0", f"torch.linspace(0.3, 1, {8 * dim}).reshape(8, {dim}).requires_grad_()")
+        expected, ours = eager(program), eager(program)
+        gradient = ours[0].gradients[0]
+        assert gradient is not None
+        gradient[3] += 0.1
+        assert [each.kind for each in differences(program, expected, ours)] == ["gradient value"]
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_a_form_of_gradients_is_excused_and_a_fault_of_its_form_is_not(name: str) -> None:
     input, steps, index, way, fault = GRADIENTS[name]
