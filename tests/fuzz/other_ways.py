@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from conversions_otherwise import CONVERSIONS
+from convolutions_otherwise import CONVOLUTIONS
 from norms_as_defined import as_defined
 from reductions_otherwise import REDUCTIONS, REDUCTIONS_OF_GPUS
 from torch import Tensor
@@ -540,7 +541,7 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"F\.conv1d\(", lambda: _Mode({F.conv1d: _as_an_image, torch.conv1d: _as_an_image})),
     *((r"(sort|topk|kthvalue)\(", lambda reverse=reverse: _Mode(_ordered(reverse))) for reverse in (False, True)),
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _from_zero(of) for of in _RECURRENT})),
-    *((text, lambda ways=ways: _Mode(ways)) for text, ways in (*REDUCTIONS, *CONVERSIONS)),
+    *((text, lambda ways=ways: _Mode(ways)) for text, ways in (*REDUCTIONS, *CONVERSIONS, *CONVOLUTIONS)),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
     (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(1.0)),
     (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(-1.0)),

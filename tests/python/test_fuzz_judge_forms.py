@@ -281,6 +281,36 @@ def test_the_gradient_of_the_deviation_of_an_expanded_row_is_excused_and_a_fault
         assert [each.kind for each in differences(program, expected, ours)] == ["gradient value"]
 
 
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        "F.conv1d(torch.ones(1, 1, 9), {w}.reshape(2, 1, 3), padding=30)",
+        "F.conv2d(torch.ones(1, 9, 2, 3), {w}[0].expand(1, 9, 1, 1), padding=2)",
+        "F.conv2d(torch.ones(1, 4, 5, 5), {w}.reshape(2, 1, 3, 1).expand(2, 2, 3, 3), padding=(1, 2), groups=2)",
+        "F.conv3d(torch.ones(1, 1, 3, 4, 5), {w}.reshape(2, 1, 3, 1, 1), padding=1, stride=(1, 1, 2))",
+    ],
+)
+def test_padding_times_infinite_weights_is_excused_and_a_fault_beside_it_is_not(convolution: str) -> None:
+    """As eager has it or as it has not: NaN or none."""
+    weights = "torch.full((6,), torch.inf)"
+    program = _program(["torch.zeros(1)"], [f"{convolution.replace('{w}', weights)} + {{0}}"])
+    expected = eager(program)
+    numbers = eager(_program(["torch.zeros(1)"], [convolution.replace("{w}", "torch.ones(6)")]))[0].outputs[0]
+    touches_padding = numbers < numbers.max()
+    # The products of padding left out, and multiplied.
+    for padded in (torch.where(numbers > 0, torch.inf, 0.0), torch.where(touches_padding, torch.nan, torch.inf)):
+        ours = eager(program)
+        ours[0].outputs[0].copy_(padded)
+        assert differences(program, expected, ours) == []
+        ours[0].outputs[0][tuple((~touches_padding).nonzero()[0])] = torch.nan
+        assert [each.kind for each in differences(program, expected, ours)] == ["nan"]
+    # Of finite weights an element beside the padding is determined.
+    program = _program(["torch.zeros(1)"], [f"{convolution.replace('{w}', 'torch.ones(6)')} + {{0}}"])
+    expected, ours = eager(program), eager(program)
+    ours[0].outputs[0][tuple(touches_padding.nonzero()[-1])] += 0.1
+    assert [each.kind for each in differences(program, expected, ours)] == ["value"]
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_a_form_of_gradients_is_excused_and_a_fault_of_its_form_is_not(name: str) -> None:
     input, steps, index, way, fault = GRADIENTS[name]
