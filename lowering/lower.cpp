@@ -1,4 +1,5 @@
 #include "lowering/lower.h"
+#include "lowering/integer_conversions.h"
 
 #include "lowering/dot_products.h"
 #include "lowering/half_conversions.h"
@@ -43,6 +44,8 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     return fail("the schedule is invalid; this is a bug of the lowering");
   if (target.hasWorkGroups())
     approximateRoundedMath(module, target.native);
+  else
+    defineIntegersOfFloats(module);
   expandDotProducts(module, target.native);
   if (failed(expandHalfConversions(module, target.native)))
     return fail("half-sized types were left; this is a bug of the lowering");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -119,3 +120,16 @@ def test_angles_of_zeros(dtype: torch.dtype) -> None:
 
     x = torch.ones(37, dtype=dtype)
     torch.testing.assert_close(graphs_of(angles, x)[0], angles(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 3e20])
+def test_a_constant_that_no_integer_holds_is_the_least_one(number: float, dtype: torch.dtype) -> None:
+    """C leaves it open, and LLVM then takes a choice's other value everywhere. x86's instructions, and so eager, give the least integer."""
+
+    def function(mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(mask, x, number).to(dtype)
+
+    mask, x = torch.arange(40) % 3 == 0, torch.linspace(-9, 9, 40)
+    result, _ = graphs_of(function, mask, x)
+    assert result.tolist() == function(mask, x).tolist()
