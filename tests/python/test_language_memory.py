@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from pathlib import Path
 from typing import Any
 
 import gguf
@@ -41,7 +42,7 @@ def test_a_prompt_has_one_dequantized_matrix_at_a_time(dtype: torch.dtype) -> No
     assert largest <= graph.counters()["arena_bytes"] < 1.2 * largest
 
 
-def test_nothing_of_a_trace_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_trace_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     traced: list[Any] = []
     trace = graphs.trace
 
@@ -50,6 +51,7 @@ def test_nothing_of_a_trace_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
         traced.extend((weakref.ref(made.graph), weakref.ref(made.guards)))
         return made
 
+    monkeypatch.setenv("ZEFUSE_CACHE_DIR", str(tmp_path))  # an earlier run's trace would be found
     monkeypatch.setattr(graphs, "trace", noting)
     model = zefuse.llm.optimize(_model())
     model.generate(torch.arange(8).unsqueeze(0) + 2, max_new_tokens=2, do_sample=False)
