@@ -35,14 +35,16 @@ struct WinogradGradientLevel {
 const WinogradGradientLevel* winogradGradientLevel();
 
 // In elements.
-inline int64_t winogradPanelPosition(int lanes, int vectors) { return (winograd_gradient_tiles * vectors + 1) * lanes; }
+constexpr int64_t winogradPanelPosition(int lanes, int vectors) {
+  return (winograd_gradient_tiles * vectors + 1) * lanes;
+}
 inline int64_t winogradSumsPosition(const WinogradGradientLevel& level, int64_t out_channels) {
   return (out_channels * level.input_vectors + 1) * level.lanes;
 }
 
 namespace winograd {
 
-template <int lanes, int vectors> constexpr int64_t panel_position = (winograd_gradient_tiles * vectors + 1) * lanes;
+template <int lanes, int vectors> constexpr int64_t panel_position = winogradPanelPosition(lanes, vectors);
 
 // A dy A^T of one tile for one vector of channels.
 template <int lanes, int64_t position>
@@ -216,11 +218,7 @@ template <int lanes, int input_vectors>
     Vector<lanes> none = {};
     for (const auto& each : w)
       none += each * 0.f;
-    const auto other = none != none;
-    int32_t any = 0;
-    for (int lane = 0; lane < count; ++lane)
-      any |= other[lane];
-    if (any) [[unlikely]]
+    if (hasNan<lanes>(none, count)) [[unlikely]]
       sumPlainly<lanes>(call, channel, out_channel, w);
     alignas(64) float windows[9][lanes];
     for (int i = 0; i < 9; ++i)

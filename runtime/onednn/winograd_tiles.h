@@ -363,13 +363,17 @@ template <int lanes, int position>
   }
 }
 
-template <int lanes> [[gnu::always_inline]] inline bool isFinite(const Results<lanes>& y) {
-  const Vector<lanes> none = ((y[0][0] + y[0][1]) + (y[1][0] + y[1][1])) * 0.f;
-  const auto other = none != none;
+// Whether one of the first `count` lanes is NaN.
+template <int lanes> [[gnu::always_inline]] inline bool hasNan(const Vector<lanes>& x, int64_t count) {
+  const auto other = x != x;
   int32_t any = 0;
-  for (int lane = 0; lane < lanes; ++lane)
+  for (int lane = 0; lane < count; ++lane)
     any |= other[lane];
-  return any == 0;
+  return any != 0;
+}
+
+template <int lanes> [[gnu::always_inline]] inline bool isFinite(const Results<lanes>& y) {
+  return !hasNan<lanes>(((y[0][0] + y[0][1]) + (y[1][0] + y[1][1])) * 0.f, lanes);
 }
 
 // All tiles of a block for the `width` vectors of channels from `channel` on.

@@ -6,6 +6,7 @@
 
 #include "runtime/onednn/team.h"
 #include "tests/unit/onednn/convolution_trial.h"
+#include "tests/unit/onednn/winograd_fixture.h"
 
 namespace zefuse::onednn::testing {
 namespace {
@@ -14,21 +15,13 @@ using plan::LibraryWay;
 
 constexpr const char* gradient_name = "winograd F(3x3, 2x2)";
 
-class WinogradGradient : public ::testing::Test {
+class WinogradGradient : public WinogradFixture {
 protected:
-  void SetUp() override {
-    if (!winogradAvailable())
-      GTEST_SKIP() << "this processor has no AVX2";
-    threads_ = maxThreads();
-  }
-  void TearDown() override { setMaxThreads(threads_); }
-
   static ConvolutionDesc described(const Geometry& geometry, bool channels_last = true) {
     ConvolutionDesc desc = describe(ConvolutionKind::weights, geometry, DType::f32, channels_last);
     desc.way = LibraryWay::winograd;
     return desc;
   }
-  int threads_ = 1;
 };
 
 // Odd sizes, images of one place, with and without padding, gaps in the window; channels that fill no vector, one

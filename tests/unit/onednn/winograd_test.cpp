@@ -6,6 +6,7 @@
 
 #include "runtime/onednn/team.h"
 #include "tests/unit/onednn/convolution_trial.h"
+#include "tests/unit/onednn/winograd_fixture.h"
 
 namespace zefuse::onednn::testing {
 namespace {
@@ -31,16 +32,7 @@ const Geometry geometries[] = {
     {1, 17, 16, {7, 30}, {3, 3}, {1, 1}, {2, 8}, {2, 4}},
 };
 
-class Winograd : public ::testing::Test {
-protected:
-  void SetUp() override {
-    if (!winogradAvailable())
-      GTEST_SKIP() << "this processor has no AVX2";
-    threads_ = maxThreads();
-  }
-  void TearDown() override { setMaxThreads(threads_); }
-  int threads_ = 1;
-};
+class Winograd : public WinogradFixture {};
 
 TEST_F(Winograd, AgreesWithTheDefinition) {
   for (const Geometry& geometry : geometries)
