@@ -35,8 +35,8 @@ RankedTensorType tensorTypeOf(Value tensor) {
 //===-- attention ----------------------------------------------------------------------------===//
 
 // With fewer scores the products and the softmax cost the same, and batches of tiny products are one call
-// (docs/onednn.md).
-constexpr int64_t many_scores = 1 << 16;
+// (docs/onednn.md). Rows of f32 that fill a panel pay sooner, but not in the derivatives.
+constexpr int64_t many_scores = 1 << 16, scores_of_panels = 1 << 12, rows_of_panels = 16;
 
 // Whether the CPU library's call by blocks of rows can do it, and pays. How many scores symbolic sizes make is not
 // known; where they are causal, which blocks do half of, it pays or costs the same.
@@ -54,7 +54,11 @@ template <typename Attention> bool libraryTakes(Attention op) {
   ArrayRef<int64_t> query = tensorTypeOf(op.getQuery()).getShape(), key = tensorTypeOf(op.getKey()).getShape();
   if (shapeOf(tensorTypeOf(op.getQuery()))[0] != shapeOf(tensorTypeOf(op.getKey()))[0] || query[1] % key[1] != 0)
     return false;
-  return symbolic ? op.getCausal() : query[0] * query[1] * query[2] * key[2] >= many_scores;
+  if (symbolic)
+    return op.getCausal();
+  const bool panels = std::is_same_v<Attention, AttentionOp> && query[2] >= rows_of_panels &&
+                      tensorTypeOf(op.getQuery()).getElementType().isF32();
+  return query[0] * query[1] * query[2] * key[2] >= (panels ? scores_of_panels : many_scores);
 }
 
 std::optional<Reason> whyNot(AttentionOp op, const TargetDescription& target) {

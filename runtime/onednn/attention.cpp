@@ -20,6 +20,8 @@ namespace {
 // Scores of one block: beside the keys and values of a head, in a second-level cache of 1 to 2 MiB.
 constexpr int64_t block_scores = 192 << 10;
 constexpr int64_t fewest_rows = 32;  // below, the product reads its right side too often
+// From so many rows on laying out a head's keys and values for them pays.
+constexpr int64_t fewest_of_panels = 16;
 // A causal block's rows see all keys that its last one sees: of 512 tokens blocks of 128 compute 5/8 of the scores,
 // where blocks of 384 compute 13/16 (docs/onednn.md).
 constexpr int64_t most_causal_rows = 128;
@@ -58,16 +60,39 @@ Attention::Attention(const AttentionDesc& desc) : desc_(desc), threads_(maxThrea
   const int64_t wanted = std::clamp<int64_t>(scores / columns, std::min(fewest_rows, most), most);
   blocks_ = (rows + wanted - 1) / wanted;
   rows_ = (rows + blocks_ - 1) / blocks_;
-  if (tiled)
+  if (tiled) {
     tiled_ = TiledAttention{rows_, columns, desc.query.sizes[3], desc.value.sizes[3]};
-  implementation_ = tiled    ? "products in tiles around softmax by blocks of rows"
-                    : narrow ? "sgemm, softmax, sgemm by blocks of rows; widens bf16"
-                             : "sgemm, softmax, sgemm by blocks of rows";
+  } else if (PanelAttention::available() && rows >= fewest_of_panels) {
+    panels_ = PanelAttention{columns, desc.query.sizes[3], desc.value.sizes[3], narrow};
+    shareInPanels();
+  }
+  implementation_ = tiled     ? "products in tiles around softmax by blocks of rows"
+                    : panels_ ? (narrow ? "products in vectors around softmax by panels of rows; widens bf16"
+                                        : "products in vectors around softmax by panels of rows")
+                    : narrow  ? "sgemm, softmax, sgemm by blocks of rows; widens bf16"
+                              : "sgemm, softmax, sgemm by blocks of rows";
+}
+
+// In few large blocks, or in as many as keep the threads busy: what is computed for a row depends on its panel alone.
+void Attention::shareInPanels() {
+  const auto& query = desc_.query.sizes;
+  const int64_t heads = query[0] * query[1];
+  constexpr double products_per_nanosecond = 50;
+  const double products =
+      double(heads * query[2] * desc_.key.sizes[2]) * double(query[3] + desc_.value.sizes[3]) / (desc_.causal ? 2 : 1);
+  threads_ = threadsWorth(products / products_per_nanosecond, threads_);
+  rows_ = PanelAttention::mostQueries();
+  auto blocks = [&] { return (query[2] + rows_ - 1) / rows_; };
+  while (threads_ > 1 && heads * blocks() < 4 * threads_ && rows_ > PanelAttention::queriesOfPanel())
+    rows_ /= 2;
+  blocks_ = blocks();
 }
 
 size_t Attention::scratchOfThread() const {
   if (tiled_)
     return tiled_->scratchBytes();
+  if (panels_)
+    return panels_->scratchBytes();
   const int64_t keys = desc_.key.sizes[2], depth = desc_.query.sizes[3], width = desc_.value.sizes[3];
   int64_t floats = rows_ * keys;
   if (desc_.query.dtype == plan::DType::bf16)
@@ -78,6 +103,7 @@ size_t Attention::scratchOfThread() const {
 size_t Attention::scratchBytes() const { return size_t(threads_) * scratchOfThread(); }
 
 Status Attention::run(const Arguments& arguments) const {
+  const OneThread alone(threads_ == 1);
   const int64_t total = desc_.query.sizes[2] == 0 ? 0 : desc_.query.sizes[0] * desc_.query.sizes[1] * blocks_;
   std::atomic<bool> failed{false};
   auto run_blocks = [&](int64_t begin, int64_t end, std::byte* scratch) {
@@ -86,19 +112,10 @@ Status Attention::run(const Arguments& arguments) const {
       const Place place = placeOf(arguments, block);
       if (place.rows <= 0)
         continue;
-      if (!tiled_) {
-        const bool narrow = desc_.query.dtype == plan::DType::bf16;
-        auto* floats = reinterpret_cast<float*>(scratch);
-        if (!(narrow ? runWidened(place, floats) : runBlock(place, floats)).ok())
-          failed = true;
-        continue;
-      }
-      if (std::exchange(packed, place.key_head) != place.key_head)
-        tiled_->pack(static_cast<const __bf16*>(place.key), place.key_row, static_cast<const __bf16*>(place.value),
-                     place.value_row, scratch);
-      tiled_->run(static_cast<const __bf16*>(place.query), place.query_row, place.first, place.rows, desc_.scale,
-                  desc_.causal, static_cast<__bf16*>(place.out), place.out_row, place.log_sums,
-                  place.log_sums ? desc_.log_sums.strides[2] : 0, scratch);
+      if ((tiled_ || panels_) && std::exchange(packed, place.key_head) != place.key_head)
+        pack(place, scratch);
+      if (!runPlace(place, scratch).ok())
+        failed = true;
     }
   };
   overTeamWithScratch(total, arguments.scratch, scratchOfThread(), threads_, run_blocks);
@@ -122,6 +139,30 @@ Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) c
           leading(desc_.key),
           leading(desc_.value),
           leading(desc_.out)};
+}
+
+void Attention::pack(const Place& place, void* scratch) const {
+  if (panels_)
+    panels_->pack({place.key, place.key_row}, {place.value, place.value_row}, scratch);
+  else
+    tiled_->pack(static_cast<const __bf16*>(place.key), place.key_row, static_cast<const __bf16*>(place.value),
+                 place.value_row, scratch);
+}
+
+Status Attention::runPlace(const Place& place, void* scratch) const {
+  const int64_t sums_row = place.log_sums ? desc_.log_sums.strides[2] : 0;
+  if (panels_) {
+    panels_->run({place.query, place.query_row}, place.first, place.rows, desc_.scale, desc_.causal,
+                 {place.out, place.out_row, place.log_sums, sums_row}, scratch);
+    return {};
+  }
+  if (tiled_) {
+    tiled_->run(static_cast<const __bf16*>(place.query), place.query_row, place.first, place.rows, desc_.scale,
+                desc_.causal, static_cast<__bf16*>(place.out), place.out_row, place.log_sums, sums_row, scratch);
+    return {};
+  }
+  auto* floats = static_cast<float*>(scratch);
+  return desc_.query.dtype == plan::DType::bf16 ? runWidened(place, floats) : runBlock(place, floats);
 }
 
 Status Attention::runBlock(const Place& place, float* scores) const {

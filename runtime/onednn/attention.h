@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/onednn/panel_attention.h"
 #include "runtime/onednn/primitive.h"
 #include "runtime/onednn/tiled_attention.h"
 
@@ -22,9 +23,9 @@ struct AttentionDesc {
 
 // Rows of all four are contiguous and lie at least their length apart; other strides are free. Immutable and
 // thread-safe. run(): a is the query, b the key, post_op_operands[0] the value, and results[0] the rows' sums. Each
-// block of rows is two calls of oneDNN's sgemm, one thread each, around a softmax; of bf16 it is two products in tiles,
-// and where the processor has none its operands are widened. Blocks depend on sizes and processor alone, so the bits do
-// not depend on the number of threads.
+// block of rows is two products around a softmax, on one thread: of bf16 in tiles, and where the processor has none in
+// vectors, widened; of f32 in vectors; where rows are few, or the processor has no AVX2, two calls of oneDNN's sgemm.
+// Blocks depend on sizes and processor alone, so the bits do not depend on the number of threads.
 class Attention : public Primitive {
 public:
   // invalid_argument when shapes do not fit together or strides are not as above; unsupported for other dtypes.
@@ -47,8 +48,11 @@ private:
     int64_t query_row, key_row, value_row, out_row;
   };
   Place placeOf(const Arguments& arguments, int64_t block) const;
+  void pack(const Place& place, void* scratch) const;
+  Status runPlace(const Place& place, void* scratch) const;
   Status runBlock(const Place& place, float* scores) const;
   Status runWidened(const Place& place, float* scratch) const;
+  void shareInPanels();
   size_t scratchOfThread() const;
 
   AttentionDesc desc_;
@@ -56,6 +60,7 @@ private:
   int64_t blocks_;  // of one head
   int threads_;     // that scratch has room for
   std::optional<TiledAttention> tiled_;
+  std::optional<PanelAttention> panels_;
   std::string implementation_;
 };
 

@@ -1,6 +1,6 @@
-// Products of f32 in registers: a strip of a few rows, packed, times a panel of two vectors of columns, packed. All is
-// inlined into a function that is compiled for a level of processors; with 8 lanes and 6 rows the 12 vectors of sums,
-// two of the panel and one of the strip are AVX2's 16 registers.
+// Products of f32 in registers: a strip of a few rows, packed, times a panel of two vectors of columns, or one, packed.
+// All is inlined into a function that is compiled for a level of processors; with 8 lanes and 6 rows the 12 vectors of
+// sums, two of the panel and one of the strip are AVX2's 16 registers.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,14 @@ struct PanelResult {
   bool add;           // to what is there; then without bias
 };
 
-// strip [depth, rows] times `panels` panels [depth, 2 vectors], `panel_step` numbers apart. Sums are added to what is
-// there, or to the bias, when they are complete: so many roundings fewer than one after the other.
-template <int lanes, int rows, int panels, Ahead ahead>
+// strip [depth, rows] times `panels` panels [depth, `width` vectors], `panel_step` numbers apart. Sums are added to
+// what is there, or to the bias, when they are complete: so many roundings fewer than one after the other.
+template <int lanes, int rows, int panels, Ahead ahead, int width = 2>
 [[gnu::always_inline]] inline void multiplyPanels(const float* strip, const float* panel, int64_t panel_step,
                                                   int64_t depth, const float* next, const PanelResult& to) {
   using Vector = typename VectorOf<lanes>::Float;
-  constexpr int vectors = 2 * panels;
+  constexpr int vectors = width * panels;
+  constexpr int64_t columns = width * lanes;
   Vector sums[rows][vectors];
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r) {
@@ -38,8 +39,8 @@ template <int lanes, int rows, int panels, Ahead ahead>
       sums[r][v] = Vector{};
 #pragma clang loop unroll(full)
     for (int p = 0; p < panels; ++p) {  // rows of the result lie on two lines, or more, where they are not aligned
-      __builtin_prefetch(to.out + r * to.row + p * panel_columns<lanes>, 1);
-      __builtin_prefetch(to.out + r * to.row + (p + 1) * panel_columns<lanes> - 1, 1);
+      __builtin_prefetch(to.out + r * to.row + p * columns, 1);
+      __builtin_prefetch(to.out + r * to.row + (p + 1) * columns - 1, 1);
     }
   }
   constexpr int64_t line = 16, unrolled = 4, distance = 32 * line;
@@ -47,14 +48,17 @@ template <int lanes, int rows, int panels, Ahead ahead>
   auto step = [&](int64_t at) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
     for (int p = 0; p < panels; ++p) {
-      const float* right = panel + p * panel_step + at * panel_columns<lanes>;
-      const Vector low = *reinterpret_cast<const Vector*>(right);
-      const Vector high = *reinterpret_cast<const Vector*>(right + lanes);
+      const float* right = panel + p * panel_step + at * columns;
+      Vector numbers[width];
+#pragma clang loop unroll(full)
+      for (int v = 0; v < width; ++v)
+        numbers[v] = *reinterpret_cast<const Vector*>(right + v * lanes);
 #pragma clang loop unroll(full)
       for (int r = 0; r < rows; ++r) {
         const float x = strip[at * rows + r];
-        sums[r][2 * p] += low * x;
-        sums[r][2 * p + 1] += high * x;
+#pragma clang loop unroll(full)
+        for (int v = 0; v < width; ++v)
+          sums[r][width * p + v] += numbers[v] * x;
       }
     }
   };
@@ -65,8 +69,8 @@ template <int lanes, int rows, int panels, Ahead ahead>
 #pragma clang loop unroll(full)
       for (int p = 0; p < panels; ++p)
 #pragma clang loop unroll(full)
-        for (int64_t i = 0; i < unrolled * panel_columns<lanes> / line; ++i)
-          __builtin_prefetch(panel + p * panel_step + k * panel_columns<lanes> + i * line + distance);
+        for (int64_t i = 0; i < unrolled * columns / line; ++i)
+          __builtin_prefetch(panel + p * panel_step + k * columns + i * line + distance);
 #pragma clang loop unroll(full)
     for (int64_t i = 0; i < unrolled; ++i)
       step(k + i);

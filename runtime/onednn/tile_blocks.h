@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "runtime/onednn/amx_tiles.h"
+#include "runtime/onednn/scratch_parts.h"
 
 #define ZEFUSE_TILES [[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")]]
 
@@ -23,18 +24,6 @@ inline __mmask16 firstOf16(int64_t count) {
 inline __mmask32 firstOf32(int64_t count) { return count >= 32 ? ~0u : count > 0 ? (1u << count) - 1 : 0; }
 
 inline int64_t toBlocks(int64_t count) { return (count + tile_block - 1) / tile_block * tile_block; }
-
-// Hands out scratch memory part by part; with none it counts the bytes.
-struct ScratchParts {
-  void* scratch;
-  size_t bytes = 0;
-
-  template <typename T> void operator()(T*& part, int64_t count) {
-    // As a number: to a null pointer nothing may be added.
-    part = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(scratch) + bytes);
-    bytes += size_t(count) * sizeof(T);
-  }
-};
 
 enum class Sums : uint8_t { fresh, added };
 

@@ -43,6 +43,23 @@ template <int lanes> [[gnu::always_inline]] inline void exponential(typename Vec
   x = (x + 1.f) * power;
 }
 
+// 2^x, within 2 ulp, of what is not above 1; below -126 as of -126. NaN stays. Coefficients: Cephes' exp2f.
+template <int lanes> [[gnu::always_inline]] inline void powerOfTwo(typename VectorOf<lanes>::Float& x) {
+  using Float = typename VectorOf<lanes>::Float;
+  using Int = typename VectorOf<lanes>::Int;
+  const Float magic = Float{} + 12582912.f, lowest = Float{} - 126.f;
+  x = x < lowest ? lowest : x;  // NaN stays
+  const Float shifted = x + magic;
+  const Float r = x - (shifted - magic);
+  Float p = r * 1.535336188319500e-4f + 1.339887440266574e-3f;
+  p = p * r + 9.618437357674640e-3f;
+  p = p * r + 5.550332471162809e-2f;
+  p = p * r + 2.402264791363012e-1f;
+  p = p * r + 6.931472028550421e-1f;
+  p = p * r + 1.f;
+  x = p * (Float)(((Int)shifted - (Int)magic + 127) << 23);
+}
+
 // 1 / (1 + e^-x), within 3 ulp where the result is a normal number. 0 where e^-x is beyond f32, as in eager: times an
 // infinity that is NaN.
 template <int lanes> [[gnu::always_inline]] inline void sigmoid(typename VectorOf<lanes>::Float& x) {

@@ -67,52 +67,90 @@ TEST(Attention, IsTheFormula) {
           AttentionCase{2, 2, 1, 70, 70, 32, 16, true}, AttentionCase{1, 1, 1, 300, 2000, 16, 48},
           AttentionCase{1, 2, 1, 300, 300, 16, 24, true}, AttentionCase{1, 1, 1, 300, 140, 8, 8, true},
           AttentionCase{1, 1, 1, 150, 300, 8, 8, true}, AttentionCase{1, 2, 1, 0, 0, 8, 8, true},
-          AttentionCase{0, 2, 1, 5, 5, 8, 8, true}, AttentionCase{1, 2, 1, 0, 9, 8, 8}})
+          AttentionCase{0, 2, 1, 5, 5, 8, 8, true}, AttentionCase{1, 2, 1, 0, 9, 8, 8},
+          AttentionCase{1, 2, 2, 129, 505, 40, 72}, AttentionCase{2, 2, 1, 65, 253, 64, 7},
+          AttentionCase{1, 3, 3, 33, 600, 24, 13, true}, AttentionCase{1, 1, 1, 600, 33, 9, 3, true},
+          AttentionCase{1, 1, 1, 16, 1, 3, 1}, AttentionCase{1, 1, 1, 48, 11, 1, 1}})
       for (int threads : {1, 3})
         expectAttention(dtype, c, threads);
 }
 
 TEST(Attention, KeepsNaN) {
-  Memory query(plan::DType::bf16, {1, 1, 2, 4}), key(plan::DType::bf16, {1, 1, 3, 4}),
-      value(plan::DType::bf16, {1, 1, 3, 4}), out(plan::DType::bf16, {1, 1, 2, 4});
-  std::mt19937 generator(1);
-  for (Memory* operand : {&query, &key, &value})
-    operand->fill(generator);
-  query.narrow[query.at(0, 0, 1, 2)] = 0x7fc0;
-  auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, 1, false});
-  ASSERT_TRUE(made.ok());
-  Scratch scratch((*made)->scratchBytes());
-  const void* values[] = {value.data()};
-  ASSERT_TRUE((*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, {}}).ok());
-  for (int64_t i = 0; i < 4; ++i) {
-    EXPECT_TRUE(std::isfinite(out.get(out.at(0, 0, 0, i))));
-    EXPECT_TRUE(std::isnan(out.get(out.at(0, 0, 1, i))));
-  }
+  for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16})
+    for (int64_t rows : {2, 20, 40}) {
+      Memory query(dtype, {1, 1, rows, 4}), key(dtype, {1, 1, 300, 4}), value(dtype, {1, 1, 300, 4}),
+          out(dtype, {1, 1, rows, 4});
+      std::mt19937 generator(1);
+      for (Memory* operand : {&query, &key, &value})
+        operand->fill(generator);
+      query.set(query.at(0, 0, 1, 2), NAN);
+      auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, 1, false});
+      ASSERT_TRUE(made.ok());
+      Scratch scratch((*made)->scratchBytes());
+      const void* values[] = {value.data()};
+      ASSERT_TRUE((*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, {}}).ok());
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t i = 0; i < 4; ++i)
+          EXPECT_EQ(std::isnan(out.get(out.at(0, 0, row, i))), row == 1) << row;
+    }
+}
+
+// Units of work hold more panels the fewer threads there are.
+TEST(Attention, BitsDoNotDependOnTheThreads) {
+  for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16})
+    for (bool causal : {false, true}) {
+      Memory query(dtype, {1, 2, 333, 24}), key(dtype, {1, 2, 700, 24}), value(dtype, {1, 2, 700, 24});
+      std::mt19937 generator(1);
+      for (Memory* operand : {&query, &key, &value})
+        operand->fill(generator);
+      std::vector<float> first;
+      for (int threads : {1, 2, 5}) {
+        Memory out(dtype, {1, 2, 333, 24});
+        const int before = maxThreads();
+        setMaxThreads(threads);
+        auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, 1, causal});
+        ASSERT_TRUE(made.ok());
+        Scratch scratch((*made)->scratchBytes());
+        const void* values[] = {value.data()};
+        const Status status =
+            (*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, {}});
+        setMaxThreads(before);
+        ASSERT_TRUE(status.ok());
+        std::vector<float> numbers;
+        for (int64_t head = 0; head < 2; ++head)
+          for (int64_t row = 0; row < 333; ++row)
+            for (int64_t i = 0; i < 24; ++i)
+              numbers.push_back(out.get(out.at(0, head, row, i)));
+        if (first.empty())
+          first = numbers;
+        EXPECT_EQ(first, numbers) << threads;
+      }
+    }
 }
 
 TEST(Attention, GivesZerosForARowOfMinusInfinity) {
   for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16})
-    for (int64_t keys : {3, 40}) {
-      Memory query(dtype, {1, 1, 2, 4}), key(dtype, {1, 1, keys, 4}), value(dtype, {1, 1, keys, 4}),
-          out(dtype, {1, 1, 2, 4});
+    for (auto [rows, keys] : {std::pair<int64_t, int64_t>{2, 3}, {2, 40}, {20, 40}, {40, 300}}) {
+      Memory query(dtype, {1, 1, rows, 4}), key(dtype, {1, 1, keys, 4}), value(dtype, {1, 1, keys, 4}),
+          out(dtype, {1, 1, rows, 4});
       std::mt19937 generator(1);
       value.fill(generator);
       for (int64_t i = 0; i < 4; ++i) {
-        for (int64_t row = 0; row < 2; ++row)
+        for (int64_t row = 0; row < rows; ++row)
           query.set(query.at(0, 0, row, i), row == 0 ? -INFINITY : 1);
         for (int64_t row = 0; row < keys; ++row)
           key.set(key.at(0, 0, row, i), 1);
       }
-      const TensorDesc sums{plan::DType::f32, {1, 1, 2}, {2, 2, 1}};
+      const TensorDesc sums{plan::DType::f32, {1, 1, rows}, {rows, rows, 1}};
       for (bool nan : {false, true}) {
         if (nan)
           key.set(key.at(0, 0, keys - 1, 0), NAN);
         auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, 1, false, sums});
         ASSERT_TRUE(made.ok());
         Scratch scratch((*made)->scratchBytes());
-        float log_sums[2];
+        std::vector<float> log_sums(static_cast<size_t>(rows));
         const void* values[] = {value.data()};
-        void* results[] = {log_sums};
+        void* results[] = {log_sums.data()};
         ASSERT_TRUE(
             (*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, results}).ok());
         for (int64_t i = 0; i < 4; ++i) {
