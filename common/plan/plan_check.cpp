@@ -357,6 +357,8 @@ Status PlanCheck::attention(size_t step, const plan::AttentionT& attention) {
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.query, "the query"));
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.key, "the key"));
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.value, "the value"));
+  if (attention.mask != -1)
+    ZEFUSE_RETURN_IF_ERROR(reads(step, attention.mask, "the mask"));
   if (attention.log_sums >= 0)
     ZEFUSE_RETURN_IF_ERROR(writes(step, uint32_t(attention.log_sums), "the rows' sums"));
   return writes(step, attention.out, "the result");  // sizes and strides are checked when the step is bound

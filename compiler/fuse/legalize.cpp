@@ -38,10 +38,23 @@ RankedTensorType tensorTypeOf(Value tensor) {
 // (docs/onednn.md). Rows of f32 that fill a panel pay sooner, but not in the derivatives.
 constexpr int64_t many_scores = 1 << 16, scores_of_panels = 1 << 12, rows_of_panels = 16;
 
+// [B, H, S, T], or some of its last dimensions, of which some are 1.
+bool libraryTakesMask(Value mask, Value query, Value key) {
+  RankedTensorType type = tensorTypeOf(mask);
+  if (type.getRank() > 4 || !type.hasStaticShape() ||
+      (!type.getElementType().isF32() && !type.getElementType().isInteger(1)))
+    return false;
+  SmallVector<int64_t> scores(tensorTypeOf(query).getShape());
+  scores.back() = tensorTypeOf(key).getShape()[2];
+  return llvm::all_of(llvm::zip(type.getShape(), ArrayRef(scores).take_back(type.getRank())),
+                      [](auto sizes) { return std::get<0>(sizes) == std::get<1>(sizes) || std::get<0>(sizes) == 1; });
+}
+
 // Whether the CPU library's call by blocks of rows can do it, and pays. How many scores symbolic sizes make is not
 // known; where they are causal, which blocks do half of, it pays or costs the same.
 template <typename Attention> bool libraryTakes(Attention op) {
-  if (op.getMask() || !op.getScale())
+  constexpr bool forward = std::is_same_v<Attention, AttentionOp>;
+  if (!op.getScale() || (op.getMask() && !forward))
     return false;
   bool symbolic = false;
   for (Value operand : {op.getQuery(), op.getKey(), op.getValue()}) {
@@ -55,9 +68,10 @@ template <typename Attention> bool libraryTakes(Attention op) {
   if (shapeOf(tensorTypeOf(op.getQuery()))[0] != shapeOf(tensorTypeOf(op.getKey()))[0] || query[1] % key[1] != 0)
     return false;
   if (symbolic)
-    return op.getCausal();
-  const bool panels = std::is_same_v<Attention, AttentionOp> && query[2] >= rows_of_panels &&
-                      tensorTypeOf(op.getQuery()).getElementType().isF32();
+    return op.getCausal() && !op.getMask();
+  const bool panels = forward && query[2] >= rows_of_panels && tensorTypeOf(op.getQuery()).getElementType().isF32();
+  if (op.getMask() && !(panels && libraryTakesMask(op.getMask(), op.getQuery(), op.getKey())))
+    return false;
   return query[0] * query[1] * query[2] * key[2] >= (panels ? scores_of_panels : many_scores);
 }
 

@@ -110,6 +110,8 @@ std::unique_ptr<plan::AttentionT> LibraryCalls::attention(AttentionOp op) {
   attention->out = values_.addValue(op.getResult());
   attention->scale = op.getScale()->convertToFloat();
   attention->causal = op.getCausal();
+  if (op.getMask())
+    attention->mask = static_cast<int32_t>(values_.addLibraryOperand(op.getMask()));
   if (op.getLogSums())
     attention->log_sums = static_cast<int32_t>(values_.addValue(op.getLogSums()));
   return attention;

@@ -173,8 +173,11 @@ LogicalResult AttentionOp::verify() {
     return failure();
   if (!getResultLayout())
     return success();  // whyNoProductKernel has a kernel's rules; only a call has a layout
-  if (getMask())
-    return emitOpError("has a mask, which the library's call does not");
+  if (getMask()) {
+    Type element = getElementTypeOrSelf(getMask());
+    if (!getElementTypeOrSelf(getResult()).isF32() || (!element.isF32() && !element.isInteger(1)))
+      return emitOpError("has a mask, which the library's call takes of f32 or i1, with tensors of f32");
+  }
   if (bool(getLogSums()) != bool(getLogSumsLayout()))
     return emitOpError("wants a layout for each result");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {

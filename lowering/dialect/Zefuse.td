@@ -241,7 +241,7 @@ def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure,
     logarithm of the sum of each query's exponentials, which its derivative wants (-inf without a key). `result_layout`, `log_sums_layout`: as
     zefuse.matmul's.
     Stage 1 has it as one of zefuse.alternatives, the other is two zefuse.matmul around a softmax. Stage 2 keeps it where the
-    target takes it: as a node of kernels (`zefuse.in_kernel`), or as the library's call: no mask, f32 or bf16, rank 4.
+    target takes it: as a node of kernels (`zefuse.in_kernel`), or as the library's call: f32 or bf16, rank 4; with a mask f32.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, Optional<AnyRankedTensor>:$mask,
                        OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, OptionalAttr<AffineMapAttr>:$result_layout,

@@ -73,7 +73,9 @@ void ConvolutionOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results)
 
 //===-- attention ----------------------------------------------------------------------------===//
 
-OperandRule AttentionOp::getOperandRule(unsigned) { return OperandRule::rows; }
+OperandRule AttentionOp::getOperandRule(unsigned operand) {
+  return operand < 3 ? OperandRule::rows : OperandRule::strided;  // a mask is copied where it is used
+}
 
 bool AttentionOp::keepsRowsOf(unsigned result) { return result == 0; }
 

@@ -429,6 +429,8 @@ private:
                                describe(attention.out),   attention.scale,         attention.causal};
     if (attention.log_sums >= 0)
       desc.log_sums = describe(uint32_t(attention.log_sums));
+    if (attention.mask >= 0)
+      desc.mask = describe(uint32_t(attention.mask));
     addCall(step, std::move(desc), {});
   }
 

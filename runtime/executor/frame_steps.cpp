@@ -144,12 +144,13 @@ Status Frame::runConvolution(size_t step, const plan::ConvolutionT& convolution,
 }
 
 Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
-  const void* value = address(attention.value);
+  const void* operands[] = {address(attention.value),
+                            attention.mask >= 0 ? address(uint32_t(attention.mask)) : nullptr};
   onednn::Primitive::Arguments arguments{};
   arguments.a = address(attention.query);
   arguments.b = address(attention.key);
   arguments.out = address(attention.out);
-  arguments.post_op_operands = {&value, 1};
+  arguments.post_op_operands = operands;
   void* sums = attention.log_sums >= 0 ? address(uint32_t(attention.log_sums)) : nullptr;
   arguments.results = {&sums, 1};
   arguments.scratch = scratch_.data();

@@ -33,6 +33,8 @@ Status check(const AttentionDesc& desc) {
   ZEFUSE_RETURN_IF_ERROR(checkSizes(desc.query, desc.key, desc.value, desc.out, what));
   if (!desc.log_sums.sizes.empty())
     ZEFUSE_RETURN_IF_ERROR(checkSums(desc.log_sums, desc.query, what));
+  if (!desc.mask.sizes.empty())
+    ZEFUSE_RETURN_IF_ERROR(checkMask(desc.mask, desc.query, desc.key, what));
   if (desc.key.sizes[2] == 0 && desc.query.sizes[0] * desc.query.sizes[2] != 0)
     return {Code::unsupported, what + ": has queries and no keys"};
   return {};
@@ -42,7 +44,8 @@ Status check(const AttentionDesc& desc) {
 
 std::string toString(const AttentionDesc& desc) {
   return "attention " + toString(desc.query) + ", " + toString(desc.key) + ", " + toString(desc.value) + " -> " +
-         toString(desc.out) + (desc.causal ? ", causal" : "");
+         toString(desc.out) + (desc.mask.sizes.empty() ? "" : ", mask " + toString(desc.mask)) +
+         (desc.causal ? ", causal" : "");
 }
 
 Result<std::shared_ptr<const Attention>> Attention::get(const AttentionDesc& desc) {
@@ -122,6 +125,16 @@ Status Attention::run(const Arguments& arguments) const {
   return failed ? Status(Code::internal, toString(desc_) + ": oneDNN's sgemm failed") : Status();
 }
 
+PanelAttention::Mask Attention::maskOf(const Arguments& arguments, int64_t batch, int64_t head, int64_t first) const {
+  if (desc_.mask.sizes.empty())
+    return {};
+  const MaskStrides strides(desc_.mask);
+  const bool boolean = desc_.mask.dtype == plan::DType::b8;
+  const int64_t at = batch * strides.batch + head * strides.head + first * strides.row;
+  return {static_cast<const std::byte*>(arguments.post_op_operands[1]) + at * (boolean ? 1 : 4), strides.row,
+          strides.key, boolean};
+}
+
 Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) const {
   const int64_t heads = desc_.query.sizes[1], shared = heads / desc_.key.sizes[1];
   const int64_t batch = block / blocks_ / heads, head = block / blocks_ % heads, first = block % blocks_ * rows_;
@@ -135,6 +148,7 @@ Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) c
           desc_.log_sums.sizes.empty()
               ? nullptr
               : static_cast<float*>(arguments.results[0]) + onednn::placeOf(desc_.log_sums, batch, head, first),
+          maskOf(arguments, batch, head, first),
           leading(desc_.query),
           leading(desc_.key),
           leading(desc_.value),
@@ -152,7 +166,7 @@ void Attention::pack(const Place& place, void* scratch) const {
 Status Attention::runPlace(const Place& place, void* scratch) const {
   const int64_t sums_row = place.log_sums ? desc_.log_sums.strides[2] : 0;
   if (panels_) {
-    panels_->run({place.query, place.query_row}, place.first, place.rows, desc_.scale, desc_.causal,
+    panels_->run({place.query, place.query_row}, place.first, place.rows, desc_.scale, desc_.causal, place.mask,
                  {place.out, place.out_row, place.log_sums, sums_row}, scratch);
     return {};
   }
@@ -182,6 +196,8 @@ Status Attention::runBlock(const Place& place, float* scores) const {
   for (int64_t row = 0; row < rows; ++row) {
     float* scores_of_row = scores + row * columns;
     const int64_t seen = desc_.causal ? std::min(columns, place.first + row + 1) : columns;
+    for (int64_t key = 0; place.mask.data && key < seen; ++key)
+      scores_of_row[key] += place.mask.at(row, key);
     const RowSum sum = exponentials(scores_of_row, seen);
     sum_of_row[row] = sum.sum;
     if (place.log_sums)

@@ -51,6 +51,31 @@ inline Status checkSizes(const TensorDesc& query, const TensorDesc& key, const T
   return {};
 }
 
+// How many elements apart what a mask has for scores is; 0: it is the same.
+struct MaskStrides {
+  int64_t batch = 0, head = 0, row = 0, key = 0;
+  explicit MaskStrides(const TensorDesc& mask) {
+    int64_t* strides[] = {&key, &row, &head, &batch};
+    const size_t rank = mask.sizes.size();
+    for (size_t i = 0; i < rank; ++i)
+      *strides[i] = mask.sizes[rank - 1 - i] == 1 ? 0 : mask.strides[rank - 1 - i];
+  }
+};
+
+inline Status checkMask(const TensorDesc& mask, const TensorDesc& query, const TensorDesc& key,
+                        const std::string& what) {
+  if (query.dtype != plan::DType::f32 || (mask.dtype != plan::DType::f32 && mask.dtype != plan::DType::b8))
+    return {Code::unsupported, what + ": wants a mask of f32 or b8, with tensors of f32"};
+  const std::vector<int64_t> scores{query.sizes[0], query.sizes[1], query.sizes[2], key.sizes[2]};
+  const size_t rank = mask.sizes.size();
+  if (rank > 4 || mask.strides.size() != rank)
+    return {Code::invalid_argument, what + ": wants a mask of four dimensions at most"};
+  for (size_t i = 0; i < rank; ++i)
+    if ((mask.sizes[i] != 1 && mask.sizes[i] != scores[4 - rank + i]) || mask.strides[i] < 0)
+      return {Code::invalid_argument, what + ": has a mask whose sizes are not the scores'"};
+  return {};
+}
+
 // A number for each row of the queries.
 inline Status checkSums(const TensorDesc& sums, const TensorDesc& query, const std::string& what) {
   if (sums.dtype != plan::DType::f32)

@@ -18,8 +18,8 @@ namespace {
 // Of registers: 24 of 32, and 12 of 16, hold sums.
 template <int lanes> constexpr int most_rows = lanes == 16 ? 12 : 6;
 template <int lanes> constexpr int64_t most_columns = 2 * lanes;
-// Keys of a block, whole strips: its scores, 16 KiB, stay in the first-level cache.
-template <int lanes> constexpr int64_t block_keys = lanes == 16 ? 120 : 252;
+// Keys of a block at most, whole strips: its scores, 17 KiB, stay in the first-level cache.
+template <int lanes> constexpr int64_t most_keys = lanes == 16 ? 132 : 264;
 constexpr int64_t most_panels = 4;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity(), log2_e = 1.44269504f;
 constexpr double log_2 = 0.69314718055994531;
@@ -30,6 +30,13 @@ struct Strips {
   Strips(int64_t lines, int64_t most) : lines(lines), count((lines + most - 1) / most) {}
   int64_t first(int64_t strip) const { return lines * strip / count; }
 };
+
+// Keys of a block: blocks are of like sizes, of whole strips but the last.
+template <int lanes> int64_t keysOfBlock(int64_t keys) {
+  auto quotientUp = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  constexpr int64_t rows = most_rows<lanes>;
+  return quotientUp(quotientUp(keys, quotientUp(keys, most_keys<lanes>)), rows) * rows;
+}
 
 struct Parts {
   float* key;     // [block of keys][strip of keys][depth][keys of the strip]
@@ -48,7 +55,7 @@ struct Parts {
     floats(value, a.keys * a.width);
     floats(query, most_panels * a.depth * columns);
     floats(out, most_panels * outOfPanel(a, columns));
-    floats(scores, std::max(block_keys<8> * most_columns<8>, block_keys<16> * most_columns<16>));
+    floats(scores, std::max(most_keys<8> * most_columns<8>, most_keys<16> * most_columns<16>));
     floats(wide, a.narrow ? columns * std::max(a.depth, a.width) : 0);
     bytes = take.bytes;
   }
@@ -71,8 +78,9 @@ struct Parts {
 template <int lanes>
 [[gnu::always_inline]] inline void packKeys(const PanelAttention& a, const PanelAttention::Rows& key,
                                             const Parts& parts) {
-  for (int64_t block = 0; block < a.keys; block += block_keys<lanes>) {
-    const Strips strips(std::min(a.keys - block, block_keys<lanes>), most_rows<lanes>);
+  const int64_t keys = keysOfBlock<lanes>(a.keys);
+  for (int64_t block = 0; block < a.keys; block += keys) {
+    const Strips strips(std::min(a.keys - block, keys), most_rows<lanes>);
     for (int64_t strip = 0; strip < strips.count; ++strip) {
       const int64_t first = block + strips.first(strip), count = block + strips.first(strip + 1) - first;
       int64_t row;
@@ -92,8 +100,9 @@ template <int lanes>
   using Vector = typename VectorOf<lanes>::Float;
   const Strips strips(a.width, most_rows<lanes>);
   float* to = parts.value;
-  for (int64_t key = 0; key < a.keys; key += block_keys<lanes>) {
-    const int64_t last = std::min(a.keys, key + block_keys<lanes>);
+  const int64_t keys = keysOfBlock<lanes>(a.keys);
+  for (int64_t key = 0; key < a.keys; key += keys) {
+    const int64_t last = std::min(a.keys, key + keys);
     for (int64_t strip = 0; strip < strips.count; ++strip) {
       const int64_t first = strips.first(strip), count = strips.first(strip + 1) - first;
       for (int64_t k = key; k < last; ++k, to += count) {
@@ -123,8 +132,8 @@ template <int lanes, int vectors, int rows>
   }
 }
 
-// Of a panel's columns so far: their largest scores, times the scale and log2(e), and the sums of the weights that
-// softmax makes of them, not yet divided.
+// Of a panel's columns so far: their largest scores, times the scale (and log2(e) without a mask), and the sums of the
+// weights that softmax makes of them, not yet divided.
 template <int lanes, int vectors> struct Columns {
   typename VectorOf<lanes>::Float maximum[vectors], sum[vectors];
 };
@@ -139,8 +148,10 @@ template <int lanes, int vectors> void weightsOfNothing(float* weights, int64_t 
   }
 }
 
-// Scores become weights. What the weights before, and all that was summed with them, are to be multiplied with: factor.
-template <int lanes, int vectors>
+// Scores become weights. With a mask they are scaled already, and what is the lowest number of all may not be
+// multiplied before the largest is subtracted. What the weights before, and all that was summed with them, are to be
+// multiplied with: factor.
+template <int lanes, int vectors, bool masked>
 [[gnu::always_inline]] inline void softmaxDown(float* scores, int64_t keys, float scale,
                                                Columns<lanes, vectors>& columns,
                                                typename VectorOf<lanes>::Float (&factor)[vectors]) {
@@ -170,6 +181,14 @@ template <int lanes, int vectors>
     const Vector scaled = x * scale;
     most[c][v] = scaled > most[c][v] ? scaled : most[c][v];
   });
+  auto power = [](Vector& x) __attribute__((always_inline)) {
+    if constexpr (masked)
+      x *= log2_e;
+    const Vector none = Vector{} - 127.f, given = x;
+    powerOfTwo<lanes>(x);
+    if constexpr (masked)  // what is masked must not count at all
+      x = given < none ? Vector{} : x;
+  };
   Vector shift[vectors];
   bool nothing = false;
   for (int v = 0; v < vectors; ++v) {
@@ -177,14 +196,14 @@ template <int lanes, int vectors>
       most[0][v] = most[c][v] > most[0][v] ? most[c][v] : most[0][v];
     shift[v] = most[0][v] == minus_infinity ? Vector{} : most[0][v];
     factor[v] = columns.maximum[v] - shift[v];
-    powerOfTwo<lanes>(factor[v]);
+    power(factor[v]);
     columns.maximum[v] = most[0][v];
     for (int lane = 0; lane < lanes; ++lane)
       nothing |= most[0][v][lane] == minus_infinity;
   }
   eachKey([&](Vector& x, int64_t c, int v) __attribute__((always_inline)) {
     Vector weight = x * scale - shift[v];
-    powerOfTwo<lanes>(weight);
+    power(weight);
     x = weight;
     sums[c][v] += weight;
   });
@@ -201,6 +220,50 @@ template <int lanes, int vectors>
     }
 }
 
+// What a mask has for 8 rows of queries, or `rows`, and 8 keys, or `keys`: [key][row].
+[[gnu::always_inline]] inline void loadMask(const PanelAttention::Mask& mask, int64_t row, int64_t rows, int64_t key,
+                                            int64_t keys, Eight (&square)[8]) {
+  typedef uint8_t Bytes __attribute__((vector_size(8), aligned(1)));
+  const bool whole = keys >= 8 && mask.key == 1;
+#pragma clang loop unroll(full)
+  for (int64_t i = 0; i < 8; ++i) {
+    const int64_t from = row + std::min(i, rows - 1);  // rows that are not there do not count
+    if (i > 0 && mask.row == 0) {
+      square[i] = square[0];
+    } else if (whole && mask.boolean) {
+      const auto bytes =
+          *reinterpret_cast<const Bytes*>(static_cast<const uint8_t*>(mask.data) + from * mask.row + key);
+      const auto kept = __builtin_convertvector(bytes, VectorOf<8>::Int) != 0;
+      square[i] = kept ? Eight{} : Eight{} + minus_infinity;
+    } else if (whole) {
+      square[i] = *reinterpret_cast<const Eight*>(static_cast<const float*>(mask.data) + from * mask.row + key);
+    } else {
+      square[i] = Eight{};
+      for (int64_t lane = 0; lane < std::min<int64_t>(keys, 8); ++lane)
+        square[i][lane] = mask.at(from, key + lane);
+    }
+  }
+  transpose8(square);
+}
+
+// scores [keys][queries], of which `rows` count, become scale * scores + mask, whose rows begin at `row` and keys at
+// `key`.
+template <int64_t queries>
+[[gnu::always_inline]] inline void addMask(float* scores, int64_t rows, int64_t keys, float scale,
+                                           const PanelAttention::Mask& mask, int64_t row, int64_t key) {
+  for (int64_t k = 0; k < keys; k += 8)
+    for (int64_t query = 0; query < std::min(rows, queries); query += 8) {
+      Eight square[8];
+      loadMask(mask, row + query, rows - query, key + k, keys - k, square);
+#pragma clang loop unroll(full)
+      for (int64_t i = 0; i < 8; ++i)
+        if (i < keys - k) {
+          auto* place = reinterpret_cast<Eight*>(scores + (k + i) * queries + query);
+          *place = *place * scale + square[i];
+        }
+    }
+}
+
 // Of the keys that some rows of a causal panel do not see. `first`: the panel's first row, counted from the first key.
 template <int64_t queries> void fillUnseen(float* scores, int64_t first, int64_t keys, float value) {
   for (int64_t key = std::max<int64_t>(first + 1, 0); key < keys; ++key)
@@ -209,8 +272,9 @@ template <int64_t queries> void fillUnseen(float* scores, int64_t first, int64_t
 
 // out [count, width] = (sums [width, queries] / the columns' sums)^T
 template <int lanes, int vectors>
-[[gnu::always_inline]] inline void finish(const PanelAttention& a, const float* sums, float* wide, int64_t count,
-                                          const Columns<lanes, vectors>& columns, const PanelAttention::Results& to) {
+[[gnu::always_inline]] inline void finish(const PanelAttention& a, bool masked, const float* sums, float* wide,
+                                          int64_t count, const Columns<lanes, vectors>& columns,
+                                          const PanelAttention::Results& to) {
   constexpr int64_t queries = vectors * lanes;
   alignas(64) float inverse[queries];
   for (int64_t i = 0; i < queries; ++i) {
@@ -233,8 +297,9 @@ template <int lanes, int vectors>
   for (int64_t query = 0; a.narrow && query < count; ++query)
     std::transform(out + query * row, out + query * row + a.width, static_cast<__bf16*>(to.out) + query * to.out_row,
                    toBf16);
+  const double unit = masked ? 1 : log_2;  // of the maxima
   for (int64_t query = 0; to.log_sums && query < count; ++query)
-    to.log_sums[query * to.log_sums_row] = float(double(columns.maximum[query / lanes][query % lanes]) * log_2 +
+    to.log_sums[query * to.log_sums_row] = float(double(columns.maximum[query / lanes][query % lanes]) * unit +
                                                  std::log(double(columns.sum[query / lanes][query % lanes])));
 }
 
@@ -243,8 +308,9 @@ struct Call {
   const PanelAttention& a;
   PanelAttention::Rows query;
   int64_t first, count;
-  float scale;  // of the scores, times log2(e)
+  float scale;
   bool causal;
+  PanelAttention::Mask mask;
   PanelAttention::Results to;
   Parts parts;
 };
@@ -261,15 +327,14 @@ template <int lanes, int vectors> [[gnu::always_inline]] inline void packQueries
                     to + i, queries);
 }
 
-// The keys of a block, of which the panel's rows see `seen`, or fewer.
+// The keys of a block, `packed` of them, of which the panel's rows see `seen`, or fewer.
 template <int lanes, int vectors>
-[[gnu::always_inline]] inline void runBlock(const Call& call, int64_t panel, int64_t block, int64_t seen,
-                                            Columns<lanes, vectors>& columns) {
+[[gnu::always_inline]] inline void runBlock(const Call& call, int64_t panel, int64_t block, int64_t packed,
+                                            int64_t seen, Columns<lanes, vectors>& columns) {
   using Vector = typename VectorOf<lanes>::Float;
   constexpr int64_t queries = vectors * lanes;
   constexpr int rows = most_rows<lanes>;
   const PanelAttention& a = call.a;
-  const int64_t packed = std::min(a.keys - block, block_keys<lanes>);
   float* scores = call.parts.scores;
   const Strips of_keys(packed, rows), of_width(a.width, rows);
   for (int64_t strip = 0; strip < of_keys.count && of_keys.first(strip) < seen; ++strip) {
@@ -279,10 +344,17 @@ template <int lanes, int vectors>
                                         {scores + key * queries, queries, nullptr, false});
   }
   const int64_t first = call.first + panel * most_columns<lanes> - block;
+  Vector factor[vectors];
+  if (call.mask.data) {
+    const int64_t row = panel * most_columns<lanes>;
+    addMask<queries>(scores, call.count - row, seen, call.scale, call.mask, row, block);
+  }
   if (call.causal)
     fillUnseen<queries>(scores, first, seen, minus_infinity);
-  Vector factor[vectors];
-  softmaxDown<lanes, vectors>(scores, seen, call.scale, columns, factor);
+  if (call.mask.data)
+    softmaxDown<lanes, vectors, true>(scores, seen, 1, columns, factor);
+  else
+    softmaxDown<lanes, vectors, false>(scores, seen, call.scale * log2_e, columns, factor);
   if (call.causal)
     fillUnseen<queries>(scores, first, seen, 0.f);
 
@@ -307,8 +379,9 @@ template <int lanes, int vectors>
                          : static_cast<float*>(to.out) + first * to.out_row;
   if (to.log_sums)
     to.log_sums += first * to.log_sums_row;
-  finish<lanes, vectors>(call.a, call.parts.out + panel * Parts::outOfPanel(call.a, most_columns<lanes>),
-                         call.parts.wide, std::min<int64_t>(call.count - first, vectors * lanes), columns, to);
+  finish<lanes, vectors>(call.a, call.mask.data,
+                         call.parts.out + panel * Parts::outOfPanel(call.a, most_columns<lanes>), call.parts.wide,
+                         std::min<int64_t>(call.count - first, vectors * lanes), columns, to);
 }
 
 // Whole panels, then one whose rows fill one vector at most. A block of keys and values stays in the second-level cache
@@ -333,17 +406,19 @@ template <int lanes> [[gnu::always_inline]] inline void runAll(const Call& call)
   }
   if (half)
     packQueries<lanes, 1>(call, whole);
-  for (int64_t block = 0; block < call.a.keys; block += block_keys<lanes>)
+  const int64_t keys = keysOfBlock<lanes>(call.a.keys);
+  for (int64_t block = 0; block < call.a.keys; block += keys)
     for (int64_t panel = 0; panel < panels; ++panel) {
-      int64_t seen = std::min(call.a.keys - block, block_keys<lanes>);
+      const int64_t packed = std::min(call.a.keys - block, keys);
+      int64_t seen = packed;
       if (call.causal)
         seen = std::min(seen, call.first + std::min(call.count, (panel + 1) * columns) - block);
       if (seen <= 0)
         continue;
       if (panel < whole)
-        runBlock<lanes, 2>(call, panel, block, seen, of_whole[panel]);
+        runBlock<lanes, 2>(call, panel, block, packed, seen, of_whole[panel]);
       else
-        runBlock<lanes, 1>(call, panel, block, seen, of_half);
+        runBlock<lanes, 1>(call, panel, block, packed, seen, of_half);
     }
   for (int64_t panel = 0; panel < whole; ++panel)
     finishPanel<lanes, 2>(call, panel, of_whole[panel]);
@@ -401,10 +476,10 @@ void PanelAttention::pack(const Rows& key, const Rows& value, void* scratch) con
   level()->pack(*this, key, value, scratch);
 }
 
-void PanelAttention::run(const Rows& query, int64_t first, int64_t count, float scale, bool causal, const Results& to,
-                         void* scratch) const {
+void PanelAttention::run(const Rows& query, int64_t first, int64_t count, float scale, bool causal, const Mask& mask,
+                         const Results& to, void* scratch) const {
   const Level& with = *level();
-  with.run({*this, query, first, count, scale * log2_e, causal, to, Parts(*this, with.columns, scratch)});
+  with.run({*this, query, first, count, scale, causal, mask, to, Parts(*this, with.columns, scratch)});
 }
 
 }  // namespace zefuse::onednn

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace zefuse::onednn {
 
@@ -18,6 +19,20 @@ struct PanelAttention {
   struct Rows {
     const void* data;
     int64_t row;
+  };
+  // What is added to the scaled scores, [count, keys], so many elements apart: f32, or, `boolean`, a byte each,
+  // -infinity where it is 0. Null: nothing.
+  struct Mask {
+    const void* data = nullptr;
+    int64_t row = 0, key = 0;
+    bool boolean = false;
+
+    float at(int64_t row_number, int64_t key_number) const {
+      const int64_t place = row_number * row + key_number * key;
+      if (!boolean)
+        return static_cast<const float*>(data)[place];
+      return static_cast<const uint8_t*>(data)[place] ? 0 : -std::numeric_limits<float>::infinity();
+    }
   };
   // Where results go: rows as above, and for each row the logarithm of the sum of its exponentials, or null.
   struct Results {
@@ -40,11 +55,11 @@ struct PanelAttention {
   // Lays out the keys and values of a head.
   void pack(const Rows& key, const Rows& value, void* scratch) const;
 
-  // out [count, width] = softmax(scale * query [count, depth] @ key^T) @ value, with what pack() left in `scratch`.
-  // `first`: the queries' place among the rows; with `causal` row s sees keys 0 to s. NaN anywhere in a row's scores
-  // makes its results NaN; where all are -infinity they are zeros.
-  void run(const Rows& query, int64_t first, int64_t count, float scale, bool causal, const Results& to,
-           void* scratch) const;
+  // out [count, width] = softmax(scale * query [count, depth] @ key^T + mask) @ value, with what pack() left in
+  // `scratch`. `first`: the queries' place among the rows; with `causal` row s sees keys 0 to s. NaN anywhere in a
+  // row's scores makes its results NaN; where all are -infinity they are zeros.
+  void run(const Rows& query, int64_t first, int64_t count, float scale, bool causal, const Mask& mask,
+           const Results& to, void* scratch) const;
 };
 
 }  // namespace zefuse::onednn

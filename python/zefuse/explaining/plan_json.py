@@ -142,7 +142,11 @@ class PlanJson:
         else:
             names = {"Matmul": ("a", "b"), "Convolution": ("input", "weight"), "Attention": ("query", "key", "value")}
             made.reads = [fields.get(name, 0) for name in names.get(made.kind, ())]
-            operands = [fields.get("bias", -1), *(each.get("operand", -1) for each in fields.get("post_ops", ()))]
+            operands = [
+                fields.get("bias", -1),
+                fields.get("mask", -1),
+                *(each.get("operand", -1) for each in fields.get("post_ops", ())),
+            ]
             made.reads += [value for value in operands if value >= 0]
             made.writes = [fields.get("out", 0)] if made.kind in names else []
         return made

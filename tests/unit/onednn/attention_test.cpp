@@ -1,10 +1,12 @@
 // Attention by blocks of rows against loops in double precision.
 #include "runtime/onednn/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 
 #include "attention_memory.h"
+#include "runtime/onednn/attention_operands.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
@@ -93,6 +95,98 @@ TEST(Attention, KeepsNaN) {
         for (int64_t i = 0; i < 4; ++i)
           EXPECT_EQ(std::isnan(out.get(out.at(0, 0, row, i))), row == 1) << row;
     }
+}
+
+// Row 3 keeps no key, and what is added to row 5 is the lowest number: all its keys weigh the same then, as in torch.
+TEST(Attention, AddsAMask) {
+  constexpr int64_t batch = 2, heads = 2, keys = 300, depth = 8, width = 9;
+  for (int64_t rows : {7, 20, 70})
+    for (plan::DType dtype : {plan::DType::f32, plan::DType::b8})
+      for (const std::vector<int64_t>& sizes :
+           {std::vector<int64_t>{batch, heads, rows, keys}, {rows, keys}, {batch, 1, 1, keys}, {heads, rows, 1}})
+        for (bool transposed : {false, true}) {
+          const size_t rank = sizes.size();
+          TensorDesc desc{dtype, sizes, std::vector<int64_t>(rank)};
+          int64_t count = 1;
+          for (size_t i = 0; i < rank; ++i) {
+            const size_t at = transposed ? i : rank - 1 - i;
+            desc.strides[at] = count;
+            count *= sizes[at];
+          }
+          const MaskStrides strides(desc);
+          std::mt19937 generator(1);
+          std::vector<float> wide(static_cast<size_t>(count));
+          std::vector<uint8_t> kept(static_cast<size_t>(count));
+          for (size_t i = 0; i < kept.size(); ++i) {
+            kept[i] = generator() % 4 > 0;
+            wide[i] = kept[i] ? float(generator() % 8) - 4 : -INFINITY;
+          }
+          for (int64_t key = 0; strides.row > 0 && key < keys; ++key) {
+            const auto third = size_t(3 * strides.row + key * strides.key),
+                       fifth = size_t(5 * strides.row + key * strides.key);
+            kept[third] = 0;
+            wide[third] = -INFINITY;
+            wide[fifth] = std::numeric_limits<float>::lowest();
+          }
+          Memory query(plan::DType::f32, {batch, heads, rows, depth}),
+              key(plan::DType::f32, {batch, heads, keys, depth}), value(plan::DType::f32, {batch, heads, keys, width}),
+              out(plan::DType::f32, {batch, heads, rows, width});
+          for (Memory* operand : {&query, &key, &value})
+            operand->fill(generator);
+          const float scale = 0.3f;
+          const TensorDesc sums{plan::DType::f32, {batch, heads, rows}, {heads * rows, rows, 1}};
+          auto made = Attention::get({query.desc, key.desc, value.desc, out.desc, scale, false, sums, desc});
+          ASSERT_TRUE(made.ok()) << made.status().message();
+          Scratch scratch((*made)->scratchBytes());
+          const bool boolean = dtype == plan::DType::b8;
+          const void* values[] = {value.data(), boolean ? static_cast<void*>(kept.data()) : wide.data()};
+          std::vector<float> log_sums(static_cast<size_t>(batch * heads * rows));
+          void* results[] = {log_sums.data()};
+          ASSERT_TRUE(
+              (*made)->run({query.data(), key.data(), nullptr, out.data(), values, scratch.data(), {}, results}).ok());
+          for (int64_t b = 0; b < batch; ++b)
+            for (int64_t h = 0; h < heads; ++h)
+              for (int64_t row = 0; row < rows; ++row) {
+                std::vector<double> weights;
+                for (int64_t k = 0; k < keys; ++k) {
+                  const auto place = size_t(b * strides.batch + h * strides.head + row * strides.row + k * strides.key);
+                  float score = 0;
+                  for (int64_t i = 0; i < depth; ++i)
+                    score += query.get(query.at(b, h, row, i)) * key.get(key.at(b, h, k, i));
+                  const float added = boolean ? (kept[place] ? 0 : -INFINITY) : wide[place];
+                  weights.push_back(score * scale + added);  // of f32: to the lowest number nothing is added
+                }
+                const double most = *std::max_element(weights.begin(), weights.end());
+                double sum = 0;
+                for (double& weight : weights)
+                  sum += weight = most == -INFINITY ? 0 : std::exp(weight - most);
+                const float log_sum = log_sums[size_t((b * heads + h) * rows + row)];
+                if (sum == 0)
+                  ASSERT_EQ(log_sum, -INFINITY);
+                else
+                  ASSERT_NEAR(log_sum, most + std::log(sum), 1e-3 + 1e-6 * std::abs(most));
+                for (int64_t i = 0; i < width; ++i) {
+                  double wanted = 0;
+                  for (int64_t k = 0; sum > 0 && k < keys; ++k)
+                    wanted += weights[size_t(k)] / sum * value.get(value.at(b, h, k, i));
+                  ASSERT_NEAR(out.get(out.at(b, h, row, i)), wanted, 1e-5 * (1 + std::abs(wanted)))
+                      << rows << " rows, mask " << desc.sizes.size() << " dimensions, row " << row;
+                }
+              }
+        }
+}
+
+TEST(Attention, RefusesAMaskThatIsNotTheScores) {
+  Memory query(plan::DType::f32, {1, 2, 4, 8}), key(plan::DType::f32, {1, 2, 5, 8}),
+      out(plan::DType::f32, {1, 2, 4, 8});
+  auto made = [&](TensorDesc mask) {
+    return Attention::get({query.desc, key.desc, key.desc, out.desc, 1, false, {}, std::move(mask)});
+  };
+  EXPECT_TRUE(made({plan::DType::f32, {4, 5}, {5, 1}}).ok());
+  EXPECT_FALSE(made({plan::DType::f32, {5, 5}, {5, 1}}).ok());
+  EXPECT_FALSE(made({plan::DType::f32, {1, 1, 1, 4, 5}, {20, 20, 20, 5, 1}}).ok());
+  EXPECT_FALSE(made({plan::DType::bf16, {4, 5}, {5, 1}}).ok());
+  EXPECT_FALSE(made({plan::DType::f32, {4, 5}, {5, -1}}).ok());
 }
 
 // Units of work hold more panels the fewer threads there are.
