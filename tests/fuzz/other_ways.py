@@ -39,27 +39,39 @@ class _Mode(TorchFunctionMode):
         return self._ways.get(func, func)(*args, **(kwargs or {}))
 
 
-class _NansOfSign(TorchFunctionMode):
-    def __init__(self, sign: float) -> None:
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class _NansOf(TorchFunctionMode):
+    """NaN of this sign; ``ones``: of the bits that a sort of integers gives, which are all ones."""
+
+    def __init__(self, sign: float, ones: bool = False) -> None:
         super().__init__()
         self._sign = sign
+        self._ones = ones
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
+        if name not in _MOVES:
+            written = name.endswith("_") and not name.endswith("__")
+            for each in result if isinstance(result, tuple) else (result,):
+                self._put_into(each, written)
+        return result
+
+    def _put_into(self, result: Any, written: bool) -> None:
         jagged = isinstance(result, Tensor) and result.is_nested
-        if (type(result) is not Tensor and not jagged) or not result.is_floating_point() or name in _MOVES:
-            return result
-        written = name.endswith("_") and not name.endswith("__")
+        if (type(result) is not Tensor and not jagged) or not result.is_floating_point():
+            return
         with torch.no_grad(), torch._C.DisableTorchFunction():
             values = result._values if jagged else result
             if 0 in values.stride() or values.is_neg() or (values._is_view() and not written):
-                return result
+                return
             data = values.data
-            data.copy_(
-                torch.where(data.isnan(), torch.full_like(data, torch.nan).copysign(data.new_tensor(self._sign)), data)
-            )
-        return result
+            bits = _BITS[data.element_size()]
+            nan = torch.full((), torch.iinfo(bits).max, dtype=bits).view(data.dtype)
+            nan = nan if self._ones else torch.full_like(nan, torch.nan)
+            data.copy_(torch.where(data.isnan(), nan.copysign(data.new_tensor(self._sign)), data))
 
 
 def _mean_by_itself(of: Callable[..., Any]) -> Callable[..., Any]:
@@ -518,7 +530,7 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
     (r"logaddexp2\(", lambda: _Mode({torch.logaddexp2: _logaddexp2})),
-    *((r"tanhshrink\(", lambda off=off: _Mode({F.tanhshrink: _tanhshrink(off)})) for off in (None, 1.0, -1.0)),
+    *((r"tanhshrink\(", lambda off=off: _Mode({F.tanhshrink: _tanhshrink(off)})) for off in (None, 1.0, -1.0, 0.5, -0.5)),
     (r"\b(sum|mean)\(|avg_pool", lambda: _Mode({of: _by_halves(of) for of in _SUMS})),
     (r"linspace\(", lambda: _Mode({torch.linspace: _linspace})),
     (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=True) for of in _HARD})),
@@ -543,8 +555,10 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _from_zero(of) for of in _RECURRENT})),
     *((text, lambda ways=ways: _Mode(ways)) for text, ways in (*REDUCTIONS, *CONVERSIONS, *CONVOLUTIONS)),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
-    (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(1.0)),
-    (r"\.view\(torch\.|signbit\(|copysign", lambda: _NansOfSign(-1.0)),
+    *(
+        (r"\.view\(torch\.|signbit\(|copysign", lambda nan=nan: _NansOf(*nan))
+        for nan in ((1.0,), (-1.0,), (1.0, True))
+    ),
 ]
 # On a GPU alone.
 OTHER_WAYS_OF_GPUS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [

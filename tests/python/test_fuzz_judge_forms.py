@@ -206,6 +206,24 @@ FORMS: dict[str, tuple[list[str], list[str], tuple[int, ...], Any, tuple[int, ..
         True,
         "direct",
     ),
+    "which NaN a sort gives, in its bits": (
+        ["torch.tensor([[torch.nan, 1.0], [1.2, 0.5]])"],
+        ["{0}.sort(-1)[0]", "{0}.view(torch.int32)", "({0} >> 12) & 1"],
+        (0, 1),
+        1,
+        (1, 1),
+        0,
+        "direct",
+    ),
+    "a tanh's last bit, once around a remainder": (
+        ["torch.tensor([-0.10789257287979126, -0.5])"],
+        ["F.tanhshrink({0})", "torch.fmod(torch.tensor(15.0), {0})"],
+        (0,),
+        15.0 % 0.00041671842336654663,
+        (1,),
+        0.01,
+        "direct",
+    ),
     "padding times NaN, counted": (
         ["torch.randn(2, 4, 5, 5)"],
         [
