@@ -530,7 +530,10 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _on_parts(of) for of in _RECURRENT})),
     (r" @ |matmul\(|mm\(|linear\(|einsum\(", lambda: _Mode({of: _without_subnormal(of) for of in _PRODUCTS})),
     (r"logaddexp2\(", lambda: _Mode({torch.logaddexp2: _logaddexp2})),
-    *((r"tanhshrink\(", lambda off=off: _Mode({F.tanhshrink: _tanhshrink(off)})) for off in (None, 1.0, -1.0, 0.5, -0.5)),
+    *(
+        (r"tanhshrink\(", lambda off=off: _Mode({F.tanhshrink: _tanhshrink(off)}))
+        for off in (None, 1.0, -1.0, 0.5, -0.5)
+    ),
     (r"\b(sum|mean)\(|avg_pool", lambda: _Mode({of: _by_halves(of) for of in _SUMS})),
     (r"linspace\(", lambda: _Mode({torch.linspace: _linspace})),
     (r"(hardtanh|relu6)\(", lambda: _Mode({of: _gradient_at_nan(of, passes=True) for of in _HARD})),
@@ -555,10 +558,7 @@ OTHER_WAYS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
     (r"torch\.(gru|lstm|rnn_tanh)\(", lambda: _Mode({of: _from_zero(of) for of in _RECURRENT})),
     *((text, lambda ways=ways: _Mode(ways)) for text, ways in (*REDUCTIONS, *CONVERSIONS, *CONVOLUTIONS)),
     (r"F\.conv2d\(", lambda: _Mode({F.conv2d: _channels_last, torch.conv2d: _channels_last})),
-    *(
-        (r"\.view\(torch\.|signbit\(|copysign", lambda nan=nan: _NansOf(*nan))
-        for nan in ((1.0,), (-1.0,), (1.0, True))
-    ),
+    *((r"\.view\(torch\.|signbit\(|copysign", lambda nan=nan: _NansOf(*nan)) for nan in ((1.0,), (-1.0,), (1.0, True))),
 ]
 # On a GPU alone.
 OTHER_WAYS_OF_GPUS: list[tuple[str, Callable[[], TorchFunctionMode]]] = [
