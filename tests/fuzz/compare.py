@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -254,10 +255,16 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
         return 1 + (relative * noise).to(real)
 
     exact_writes = {step.name for step in program.steps if re.search(_EXACT_WRITES, step.text)}
-    recurrent = {step.name for step in program.steps if re.search(r"torch\.(gru|lstm|rnn_\w+)\(", step.text)}
+    layers = {step.name: step.args for step in program.steps if re.search(r"torch\.(gru|lstm|rnn_\w+)\(", step.text)}
+    incoming: dict[str, float] = {}  # of the layers that read a value, the largest incoming gradient
 
-    def of_gradient(gradient: Tensor) -> Tensor:
-        return _scaled(gradient, off(gradient)) if _plain(gradient) else gradient
+    def of_gradient(gradient: Tensor, name: str = "") -> Tensor:
+        if not _plain(gradient):
+            return gradient
+        for argument in layers.get(name, ()):
+            incoming[argument] = max(incoming.get(argument, 0.0), _largest(gradient))
+        more = _by_units(gradient, generator, incoming.get(name, 0.0))
+        return _scaled(gradient, off(gradient), more)
 
     def wrap(result: Any, arguments: list[Any], name: str) -> Any:
         if isinstance(result, Tensor) and result.is_nested:
@@ -270,11 +277,11 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
             return result
         if result._base is not None or any(_same_storage(result, argument) for argument in arguments):
             return result
-        more = _by_units(result, generator, of_row=name in recurrent) if _plain(result) else None
+        more = _by_units(result, generator, _largest(result) if name in layers else 0.0) if _plain(result) else None
         scaled = _scaled(result, off(result), more)
         if scaled.requires_grad:
             # Once more where the program is done with it, whose incoming gradients are others than the result's own.
-            scaled.register_hook(of_gradient)
+            scaled.register_hook(partial(of_gradient, name=name))
         return scaled
 
     def change(inputs: list[Any]) -> list[Any]:
@@ -296,9 +303,10 @@ def _written_off(result: Tensor, off: Callable[[Tensor], Tensor], of_gradient: C
         result.register_hook(of_gradient)
 
 
-def _by_units(result: Tensor, generator: torch.Generator, of_row: bool) -> Tensor | None:
-    """What factors do not change: a subnormal number by one unit, and what a recurrent layer gives, a difference of numbers of about
-    the largest, by their last bit (``of_row``). Zeros stay: their sign is a form of its own."""
+def _by_units(result: Tensor, generator: torch.Generator, of: float) -> Tensor | None:
+    """What factors do not change: a subnormal number by one unit, and by the last bit of the number ``of`` what a recurrent layer gives, a
+    difference of numbers of about the largest, and its gradient, the incoming one times differences of numbers near 1. Zeros stay: their
+    sign is a form of its own."""
     if not result.is_floating_point() or not result.numel():
         return None
     info, size = torch.finfo(result.dtype), torch.nan_to_num(result.detach().abs(), 0, 0, 0)
@@ -306,10 +314,14 @@ def _by_units(result: Tensor, generator: torch.Generator, of_row: bool) -> Tenso
     subnormal = (size > 0) & (size < info.tiny)
     if subnormal.any():
         more = subnormal * (info.tiny * info.eps * torch.randint(-1, 2, size.shape, generator=generator))
-    if of_row and size.any():
-        row = (size > 0) * (2 * info.eps * size.max() * torch.randn(size.shape, generator=generator))
+    if of:
+        row = (size > 0) * (2 * info.eps * of * torch.randn(size.shape, generator=generator))
         more = row if more is None else more + row
     return more
+
+
+def _largest(value: Tensor) -> float:
+    return float(torch.nan_to_num(value.detach().abs(), 0, 0, 0).max()) if value.numel() else 0.0
 
 
 def _jagged_off(result: Tensor, arguments: list[Any], off: Callable[[Tensor], Tensor]) -> Tensor:

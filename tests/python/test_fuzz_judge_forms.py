@@ -266,6 +266,17 @@ GRADIENTS: dict[str, tuple[str, list[str], tuple[int, ...], float, float]] = {
         4e-6,
         1e-3,
     ),
+    "a recurrent layer's of single precision, of differences of numbers near 1, as a double": (
+        "torch.linspace(1, 2, 6, dtype=torch.float64).reshape(1, 2, 3)",
+        [
+            "{0}.to(torch.float32)",
+            "torch.gru({0}, torch.zeros(1, 1, 2), [torch.full((6, 3), 0.5), torch.full((6, 2), 0.2), torch.full((6,), 0.1), "
+            "torch.full((6,), 0.1)], True, 1, 0.0, False, False, True)[0]",
+        ],
+        (0, 1, 1),
+        1e-6,
+        1e-4,
+    ),
     "the deviation of equal elements": (
         "torch.full((3, 7), 0.3)",
         ["{0}.std(-1)"],
