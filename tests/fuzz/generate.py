@@ -14,10 +14,12 @@ from columns import BY_NAME, Column
 from draw import Draw, NoFit, Value
 from inputs import FLOATS, OTHERS, laid_out, shared, values
 from operators_chains import CHAINED, COMPUTED
+from operators_images import IMAGES
 from operators_layers import LAYERS
 from operators_pointwise import POINTWISE
 from operators_products import INDEXING, PRODUCTS
 from operators_reductions import REDUCTIONS
+from operators_sequences import SEQUENCES
 from operators_views import VIEWS, WRITES
 from program import Input, Program, Step
 
@@ -30,6 +32,8 @@ FAMILIES = [
     (1.5, INDEXING),
     (1.3, WRITES),
     (1.0, LAYERS),
+    (0.8, IMAGES),
+    (1.0, SEQUENCES),
 ]
 SIZES = [2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 31, 33, 64]
 NAMESPACE: dict[str, Any] = {"torch": torch, "F": F}

@@ -7,7 +7,7 @@ import torch
 from draw import Draw, Entry, NoFit, Value
 
 
-def _weights(draw: Draw, value: Value, shape: str, number: int) -> tuple[str, list[Value]]:
+def constant_or_cut(draw: Draw, value: Value, shape: str, number: int) -> tuple[str, list[Value]]:
     """The text of a tensor of some shape and the value's dtype: constant, or cut out of a value so that a gradient goes there."""
     count = 1
     for size in shape.split(", "):
@@ -26,7 +26,7 @@ def long_convolution(draw: Draw) -> tuple[str, list[Value]]:
     value = draw.any(lambda t: t.is_floating_point() and t.dim() == 3 and 0 < t.shape[1] <= 17 and t.shape[2] > 0)
     channels, out = value.tensor.shape[1], draw.choice([1, 2, 5, 8])
     size, stride = draw.choice([7, 8, 15, 31, 64]), draw.choice([1, 1, 2, 4])
-    weight, of = _weights(draw, value, f"{out}, {channels}, {size}", 1)
+    weight, of = constant_or_cut(draw, value, f"{out}, {channels}, {size}", 1)
     bias = f", torch.full(({out},), 0.3).to({{0}}.dtype)" if draw.often(0.3) else ""
     padding = draw.choice([size // 2, size - 1, size])
     return f"F.conv1d({{0}}, {weight}{bias}, stride={stride}, padding={padding})", [value, *of]
@@ -39,7 +39,7 @@ def wide_convolution(draw: Draw) -> tuple[str, list[Value]]:
     channels, out, dilation = value.tensor.shape[1] * repeats, draw.choice([16, 17, 40]), draw.choice([1, 1, 1, 2])
     if any(not 0 < size <= 32 for size in value.tensor.shape[2:]):
         raise NoFit
-    weight, of = _weights(draw, value, f"{out}, {channels}, 3, 3", 1)
+    weight, of = constant_or_cut(draw, value, f"{out}, {channels}, 3, 3", 1)
     wide = f"{{0}}.clamp(-3, 3).repeat(1, {repeats}, 1, 1)"
     if draw.often(0.3):
         wide += ".to(memory_format=torch.channels_last)"
@@ -51,8 +51,8 @@ def norm_with_weights(draw: Draw) -> tuple[str, list[Value]]:
     channels = value.tensor.shape[1]
     if channels == 0:
         raise NoFit
-    weight, of = _weights(draw, value, str(channels), 1)
-    bias, more = _weights(draw, value, str(channels), 1 + len(of))
+    weight, of = constant_or_cut(draw, value, str(channels), 1)
+    bias, more = constant_or_cut(draw, value, str(channels), 1 + len(of))
     values = [value, *of, *more]
     if draw.often(0.4):
         groups = draw.choice([n for n in (1, 2, 3, 4, channels) if channels % n == 0])
@@ -160,7 +160,7 @@ def recurrent(draw: Draw) -> tuple[str, list[Value]]:
                 size = f"({gates * width}, {{0}}.shape[2])"
                 parts.append(f"torch.full({size}, 0.3, dtype={{0}}.dtype)")
                 continue
-            text, of = _weights(draw, value, shape, len(values))
+            text, of = constant_or_cut(draw, value, shape, len(values))
             values += of
             parts.append(text)
     batch_first = draw.often(0.5)
