@@ -51,6 +51,8 @@ std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& tar
 bool libraryMultipliesF16(MatmulOp op);
 // Of sizes that are not known, as of 256.
 double multiplications(MatmulOp op);
+// Whether the right side is a transposed view, as a linear layer's weight.
+bool rightLiesAlongSum(MatmulOp op);
 ProductLimits productLimits(mlir::Operation* op, const TargetDescription& target);
 
 // Why lowerAttentionGradient refuses such a call, from its types alone; empty: it takes it, in any strided layouts.

@@ -80,6 +80,10 @@ struct Words {
   std::string operator()(const choice::PackedProduct& product) const {
     return "product, blocks of " + text(product.rows) + " x " + text(product.columns);
   }
+  std::string operator()(const choice::InnerProducts& product) const {
+    return "product, " + text(product.rows) + " x " + text(product.columns) + " sums at a time, along " +
+           text(product.lanes) + " lanes";
+  }
   std::string operator()(const choice::Convolution& product) const {
     return "implicit product, " + tiles(product.rows, product.columns) + ", channels as " +
            (product.channels_are_columns ? "columns" : "rows") + onEngine(product.engine);

@@ -99,6 +99,9 @@ struct Product {
 struct PackedProduct {  // blocks of both operands are packed (the CPU)
   int64_t rows = 0, columns = 0;
 };
+struct InnerProducts {  // of rows and columns as they lie (the CPU)
+  int64_t rows = 0, columns = 0, lanes = 0;
+};
 struct Convolution {
   int64_t rows = 0, columns = 0;
   bool channels_are_columns = false, engine = false;
@@ -117,11 +120,11 @@ struct AttentionGradient {
 
 }  // namespace choice
 
-using Choice =
-    std::variant<choice::Pointwise, choice::Scan, choice::Reduction, choice::Scatter, choice::Sort,
-                 choice::TransposedLoad, choice::Interleaved, choice::Strips, choice::LaneValues, choice::Kept,
-                 choice::ItemVectors, choice::RowTeam, choice::RowVectors, choice::LocalTiles, choice::Product,
-                 choice::PackedProduct, choice::Convolution, choice::Attention, choice::AttentionGradient>;
+using Choice = std::variant<choice::Pointwise, choice::Scan, choice::Reduction, choice::Scatter, choice::Sort,
+                            choice::TransposedLoad, choice::Interleaved, choice::Strips, choice::LaneValues,
+                            choice::Kept, choice::ItemVectors, choice::RowTeam, choice::RowVectors, choice::LocalTiles,
+                            choice::Product, choice::PackedProduct, choice::InnerProducts, choice::Convolution,
+                            choice::Attention, choice::AttentionGradient>;
 using Choices = std::vector<Choice>;  // in the order in which they were made
 
 // The first of its kind; null: none.

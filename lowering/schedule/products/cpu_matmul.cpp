@@ -1,12 +1,13 @@
 // zefuse.matmul in a kernel for the CPU, in the types that its library does not take: blocks of rows and columns whose
 // parts of both operands are packed, in the accumulator's type, for some of what is summed over.
 //
-//   unit          `block_rows` rows of one tile of columns
+//   unit          a block of rows, up to `most_rows`, of one tile of columns
 //   tile          as many columns as two cache lines hold; a small matrix has narrower vectors
 //   sub-tile      `register_rows` rows of a tile: what registers hold while k is walked
 //
 // Rows past the last are computed as the last one is and not stored; a last tile of columns overlaps the one before.
 #include "lowering/dialect/shape.h"
+#include "lowering/schedule/products/cpu_inner_products.h"
 #include "lowering/schedule/products/cpu_product.h"
 #include "lowering/schedule/products/products.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 class CpuMatmul : CpuProduct {
 public:
-  static constexpr int64_t block_rows = 32, block_depth = 128;
+  static constexpr int64_t some_rows = 32, most_rows = 64, few_rows = 32, block_depth = 128, run_bytes = 512;
 
   explicit CpuMatmul(const ScheduleContext& context)
       : CpuProduct(context,
@@ -38,10 +39,17 @@ public:
     while (known && most > *known && most > 1)
       most /= 2;
     const int64_t lanes = std::min(nodes_.lanesOfResult(rank_ - 1, most), nodes_.lanesOfOperand(1, rank_ - 1, most));
-    int64_t vectors = std::max<int64_t>(1, tile_bytes / bytes() / lanes);
-    while (known && vectors > 1 && vectors * lanes > *known)
-      vectors /= 2;
-    tile_ = tileOf(constantOf(m), block_rows, lanes, std::min<int64_t>(vectors, 2));
+    tile_ = tileOf(constantOf(m), rowsOfBlock(constantOf(m)), lanes,
+                   std::clamp<int64_t>(tile_bytes / bytes() / lanes, 1, 2));
+    // Fewer rows leave registers for more columns, which then lie in fewer pages.
+    if (packsLeftAlone() && columnsLieAlong())
+      for (int64_t rows = tile_.sub_rows; rows * 2 <= register_rows && tile_.columns() * bytes() < run_bytes; rows *= 2)
+        tile_.vectors *= 2;
+    while (known && tile_.vectors > 1 && tile_.columns() > *known)
+      tile_.vectors /= 2;
+    // Integers' sums wait for one addition alone: half as many of them keep AVX2's registers free for what is loaded.
+    if (!packsLeftAlone() && isa<IntegerType>(type_) && tile_.sub_rows == register_rows)
+      tile_.sub_rows /= 2;
     const int64_t columns = tile_.columns(), rows = tile_.rows;
     depth_lanes_ = nodes_.accessOf(0, rank_ - 2, rank_ - 1).dimension == rank_ - 1
                        ? nodes_.lanesOfOperand(0, rank_ - 1, lanesFor16())
@@ -56,7 +64,8 @@ public:
     AffineExpr tiles = n.ceilDiv(columns), blocks = m.ceilDiv(rows);
     c_.launch.schedule.add(choice::PackedProduct{rows, columns});
     packed_a_ = buffer(rows * block_depth);
-    packed_b_ = buffer(block_depth * columns);
+    if (!packsLeftAlone())
+      packed_b_ = buffer(block_depth * columns);
     sums_ = buffer(rows * columns);
     Value group = c_.workItem("_Z12get_group_idj");
     const double depth = double(constantOf(k).value_or(256));
@@ -94,6 +103,16 @@ public:
   }
 
 private:
+  // Known rows make blocks of like sizes.
+  int64_t rowsOfBlock(std::optional<int64_t> rows) const {
+    if (!rows)
+      return some_rows;
+    if (*rows <= few_rows && columnsLieAlong())
+      return register_rows;
+    const int64_t blocks = (*rows + most_rows - 1) / most_rows, each = (*rows + blocks - 1) / blocks;
+    return (each + register_rows - 1) / register_rows * register_rows;
+  }
+
   // Rows of the left side that one load takes; they divide a block.
   int64_t rowLanes() const {
     if (nodes_.accessOf(0, rank_ - 2, rank_ - 1).dimension != rank_ - 2)
@@ -112,7 +131,18 @@ private:
     clear(sums_, zero, tile_.rows * columns, tile_.lanes);
     loop(zero, k_, block_depth, [&](Value first) {
       Value depth = i_.smaller(i_.number(block_depth), i_.subtract(k_, first));
-      pack(row, column, first, depth, aligned);
+      packLeft(row, first, depth);
+      if (packsLeftAlone()) {
+        multiply(
+            tile_, packed_a_, strides_,
+            [&](Value k, int64_t v) { return loadColumns(column, i_.add(first, k), v, aligned); }, depth, sums_, zero);
+        return;
+      }
+      loop(zero, depth, 1, [&](Value k) {
+        for (int64_t v = 0; v < tile_.vectors; ++v)
+          store(packed_b_, i_.add(i_.multiply(k, columns), v * tile_.lanes),
+                loadColumns(column, i_.add(first, k), v, aligned));
+      });
       multiply(tile_, packed_a_, strides_, packed_b_, depth, sums_, zero);
     });
     Value last = i_.smaller(i_.number(tile_.rows), i_.subtract(m_, row));
@@ -129,16 +159,18 @@ private:
     });
   }
 
-  void pack(Value row, Value column, Value first, Value depth, bool aligned) {
-    const int64_t columns = tile_.columns();
-    Value zero = i_.number(0);
-    loop(zero, depth, 1, [&](Value k) {
-      for (int64_t v = 0; v < tile_.vectors; ++v) {
-        Value at = i_.add(column, v * tile_.lanes), deep = i_.add(first, k);
-        Value value = nodes_.load(1, {{rank_ - 2, deep}, {rank_ - 1, at}}, {rank_ - 1, tile_.lanes, aligned});
-        store(packed_b_, i_.add(i_.multiply(k, columns), v * tile_.lanes), widened(value));
-      }
-    });
+  bool columnsLieAlong() const { return nodes_.accessOf(1, rank_ - 2, rank_ - 1).dimension == rank_ - 1; }
+
+  // A right side that is read by few blocks of as many rows as registers hold is not packed: its columns come from the
+  // caches each time.
+  bool packsLeftAlone() const { return tile_.rows == tile_.sub_rows; }
+
+  Value loadColumns(Value column, Value deep, int64_t vector, bool aligned) {
+    Value at = i_.add(column, vector * tile_.lanes);
+    return widened(nodes_.load(1, {{rank_ - 2, deep}, {rank_ - 1, at}}, {rank_ - 1, tile_.lanes, aligned}));
+  }
+
+  void packLeft(Value row, Value first, Value depth) {
     if (row_lanes_ > 1)
       packColumns(row, first, depth);
     else
@@ -199,6 +231,9 @@ private:
 
 }  // namespace
 
-void scheduleCpuMatmul(const ScheduleContext& context) { CpuMatmul(context).run(); }
+void scheduleCpuMatmul(const ScheduleContext& context) {
+  if (!scheduleCpuInnerProducts(context))
+    CpuMatmul(context).run();
+}
 
 }  // namespace zefuse

@@ -10,10 +10,9 @@ namespace zefuse {
 CpuProduct::CpuProduct(const ScheduleContext& context, Type element)
     : c_(context), e_(context.evaluator), b_(context.builder()), loc_(b_.getUnknownLoc()), i_{b_, loc_},
       element_(element) {
-  type_ = element_.isF64()                         ? Type(b_.getF64Type())
-          : isa<FloatType>(element_)               ? Type(b_.getF32Type())
-          : element_.getIntOrFloatBitWidth() == 64 ? Type(b_.getI64Type())
-                                                   : Type(b_.getI32Type());
+  type_ = element_.isF64()           ? Type(b_.getF64Type())
+          : isa<FloatType>(element_) ? Type(b_.getF32Type())
+                                     : Type(b_.getIntegerType(std::max(16U, element_.getIntOrFloatBitWidth())));
 }
 
 CpuProduct::Tile CpuProduct::tileOf(std::optional<int64_t> rows, int64_t most_rows, int64_t lanes, int64_t vectors) {
@@ -89,6 +88,16 @@ Value CpuProduct::multiplyAdd(Value a, Value b, Value sum) {
 
 void CpuProduct::multiply(const Tile& tile, Value packed_a, Strides strides, Value packed_b, Value depth, Value sums_at,
                           Value from) {
+  multiply(
+      tile, packed_a, strides,
+      [&](Value k, int64_t v) {
+        return load(packed_b, i_.add(i_.multiply(k, tile.columns()), v * tile.lanes), tile.lanes);
+      },
+      depth, sums_at, from);
+}
+
+void CpuProduct::multiply(const Tile& tile, Value packed_a, Strides strides, Columns columns_at, Value depth,
+                          Value sums_at, Value from) {
   const int64_t columns = tile.columns(), vectors = tile.vectors;
   loop(i_.number(0), i_.number(tile.rows), tile.sub_rows, [&](Value sub) {
     auto place = [&](int64_t r, int64_t v) {
@@ -102,7 +111,7 @@ void CpuProduct::multiply(const Tile& tile, Value packed_a, Strides strides, Val
     auto walk = e_.openLoop(i_.number(0), depth, i_.number(1), sums);
     SmallVector<Value> next(walk.carried()), b;
     for (int64_t v = 0; v < vectors; ++v)
-      b.push_back(load(packed_b, i_.add(i_.multiply(walk.index(), columns), v * tile.lanes), tile.lanes));
+      b.push_back(columns_at(walk.index(), v));
     for (int64_t r = 0; r < tile.sub_rows; ++r) {
       Value at = i_.add(i_.multiply(i_.add(sub, r), strides.row), i_.multiply(walk.index(), strides.depth));
       Value a = splat(b_, load(packed_a, at, 1), unsigned(tile.lanes));

@@ -1,6 +1,6 @@
 // What products in a kernel for the CPU share: packed parts of both operands, in the accumulator's type, are multiplied
-// and added to a block of sums, all in private memory. Integers wrap around as their type does, sums of f16 are f32,
-// and every sum has one order.
+// and added to a block of sums, all in private memory. Integers wrap around as their type does (bytes in sums of 16
+// bits), sums of f16 are f32, and every sum has one order.
 #pragma once
 
 #include "lowering/schedule/core/index_math.h"
@@ -44,6 +44,12 @@ protected:
   // sums[from...] += a * b for all rows of a tile. `b`: for each of `depth` the columns.
   void multiply(const Tile& tile, mlir::Value a, Strides strides, mlir::Value b, mlir::Value depth, mlir::Value sums,
                 mlir::Value from);
+  // Likewise; at a depth and of a vector of the tile, its columns in the accumulator's type.
+  using Columns = llvm::function_ref<mlir::Value(mlir::Value depth, int64_t vector)>;
+  void multiply(const Tile& tile, mlir::Value a, Strides strides, Columns b, mlir::Value depth, mlir::Value sums,
+                mlir::Value from);
+
+  mlir::Value multiplyAdd(mlir::Value a, mlir::Value b, mlir::Value sum);
 
   const ScheduleContext& c_;
   Evaluator& e_;
@@ -54,7 +60,6 @@ protected:
 
 private:
   mlir::Value address(mlir::Value buffer, mlir::Value index);
-  mlir::Value multiplyAdd(mlir::Value a, mlir::Value b, mlir::Value sum);
 };
 
 }  // namespace zefuse

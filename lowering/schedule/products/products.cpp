@@ -23,6 +23,13 @@ double multiplications(MatmulOp op) {
   return work;
 }
 
+bool rightLiesAlongSum(MatmulOp op) {
+  const unsigned rank = unsigned(op.getType().getRank());
+  auto view = op.getB().getDefiningOp<ViewOp>();
+  return view && view.getMap().getNumResults() > 0 &&
+         view.getMap().getResults().back() == getAffineDimExpr(rank - 2, op.getContext());
+}
+
 bool libraryMultipliesF16(MatmulOp op) {
   constexpr double much = 1 << 19;  // of fewer the conversions take as long
   if (!getElementTypeOrSelf(op.getA().getType()).isF16() || multiplications(op) < much)
@@ -31,10 +38,7 @@ bool libraryMultipliesF16(MatmulOp op) {
   constexpr int64_t few_rows = 3;
   const unsigned rank = unsigned(op.getType().getRank());
   const auto rows = constantOf(shapeOf(op.getType())[rank - 2]);
-  auto view = op.getB().getDefiningOp<ViewOp>();
-  const bool along_rows = view && view.getMap().getNumResults() > 0 &&
-                          view.getMap().getResults().back() == getAffineDimExpr(rank - 2, op.getContext());
-  return !(along_rows && rows && *rows < few_rows);
+  return !(rightLiesAlongSum(op) && rows && *rows < few_rows);
 }
 
 std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {

@@ -33,6 +33,10 @@ TEST(Choices, Words) {
   packed.add(choice::PackedProduct{32, 16});
   EXPECT_FALSE(packed.onMatrixEngine());
   EXPECT_EQ(describe(packed), "product, blocks of 32 x 16");
+  ScheduleRecord inner;
+  inner.add(choice::InnerProducts{2, 3, 16});
+  EXPECT_FALSE(inner.onMatrixEngine());
+  EXPECT_EQ(describe(inner), "product, 2 x 3 sums at a time, along 16 lanes");
   EXPECT_EQ(describe(ScheduleRecord()), "");
 }
 
