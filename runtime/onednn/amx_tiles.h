@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <dnnl.h>
 #include <immintrin.h>
+
+#include "runtime/onednn/cpu_isa.h"
 
 namespace zefuse::onednn {
 
@@ -14,8 +15,7 @@ constexpr int64_t tile_rows = 16, tile_depth = 32, tile_sums = 16 * tile_rows, t
 // Whether this processor has tiles of bf16, and ONEDNN_MAX_CPU_ISA allows them. oneDNN asks the system to let us use
 // them.
 inline bool tilesAvailable() {
-  static const bool there =
-      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+  static const bool there = hasIsa(dnnl_cpu_isa_avx512_core_amx);
   return there;
 }
 

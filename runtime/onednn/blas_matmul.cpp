@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <dlfcn.h>
-#include <dnnl.h>
 #include <limits>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/team.h"
@@ -36,9 +36,7 @@ Sgemm* sgemm() {
 // gemm, and MKL's: 128x768x3072 6.7, 5.4; 128x3072x768 6.2, 5.6; not packed 256x768x3072 12.8, 10.4, 768x256x3072 10.5,
 // 10.2; packed 32x768x768 0.51 (all of a call) and 0.52. MKL has other loops for other makers' processors.
 bool pays(const MatmulDesc& desc) {
-  static const bool slower_without =
-      __builtin_cpu_is("intel") &&
-      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) != dnnl_cpu_isa_avx512_core;
+  static const bool slower_without = __builtin_cpu_is("intel") && !hasIsa(dnnl_cpu_isa_avx512_core);
   constexpr double least = 1 << 18;  // products: a call and the result's second pass
   constexpr int64_t fewest_packed_rows = 64;
   return slower_without && (!desc.pack_b || desc.out.sizes[0] >= fewest_packed_rows) &&

@@ -1,10 +1,10 @@
 #include "runtime/onednn/panel_matmul.h"
 
 #include <algorithm>
-#include <dnnl.h>
 #include <utility>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/matmul_tail.h"
 #include "runtime/onednn/panel_packing.h"
@@ -40,13 +40,11 @@ bool takes(const MatmulDesc& desc) {
          elements(desc.out.sizes) > 0 && desc.a.sizes.back() > 0 && (rank == 2 || desc.b.sizes[0] == 1);
 }
 
-bool has(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
-
 // Columns fill their panels, nearly, and a call is worth its preparations.
 bool pays(const MatmulDesc& desc) {
   const int64_t columns = desc.out.sizes.back();
   constexpr double least = 1 << 14;  // products
-  return has(dnnl_cpu_isa_avx2) && !has(dnnl_cpu_isa_avx512_core) &&
+  return hasIsa(dnnl_cpu_isa_avx2) && !hasIsa(dnnl_cpu_isa_avx512_core) &&
          quotientUp(columns, columns_of) * columns_of * 4 <= columns * 5 &&
          double(elements(desc.out.sizes)) * double(desc.a.sizes.back()) >= least;
 }
@@ -124,7 +122,7 @@ struct PanelMatmul::Run {
 };
 
 Result<std::shared_ptr<const Matmul>> PanelMatmul::build(const MatmulDesc& desc) {
-  const bool wanted = desc.way == LibraryWay::panels && has(dnnl_cpu_isa_avx2);
+  const bool wanted = desc.way == LibraryWay::panels && hasIsa(dnnl_cpu_isa_avx2);
   if (!takes(desc) || !(wanted || (desc.way == LibraryWay::automatic && pays(desc))))
     return std::shared_ptr<const Matmul>();
   auto self = std::shared_ptr<PanelMatmul>(new PanelMatmul(desc));

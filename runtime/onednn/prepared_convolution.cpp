@@ -2,6 +2,7 @@
 
 #include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/team.h"
@@ -62,11 +63,7 @@ ConvolutionDesc withRows(const ConvolutionDesc& desc) {
 }
 
 // Without these instructions oneDNN adds pairs of products of u8 and i8 in 16 bits, which do not hold them.
-bool multipliesCodesExactly() {
-  const auto isa = unsigned(dnnl::get_effective_cpu_isa());
-  auto has = [&](dnnl::cpu_isa wanted) { return (isa & unsigned(wanted)) == unsigned(wanted); };
-  return has(dnnl::cpu_isa::avx2_vnni) || has(dnnl::cpu_isa::avx512_core_vnni);
-}
+bool multipliesCodesExactly() { return hasIsa(dnnl_cpu_isa_avx2_vnni) || hasIsa(dnnl_cpu_isa_avx512_core_vnni); }
 
 bool hasEveryElement(const TensorDesc& operand, const TensorDesc& out) { return operand.sizes == out.sizes; }
 

@@ -6,6 +6,7 @@
 
 #include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/team.h"
@@ -66,11 +67,9 @@ enum class Bf16Products { none, of_bf16, of_f32_too };
 // What the CPU multiplies. In AMX's tiles oneDNN rounds operands of f32 by itself; with AVX-512's instructions alone it
 // computes in f32 whatever is permitted.
 Bf16Products bf16Products() {
-  const int isa = dnnl_get_effective_cpu_isa();  // heeds ONEDNN_MAX_CPU_ISA
-  auto has = [&](int wanted) { return (isa & wanted) == wanted; };
-  return has(dnnl_cpu_isa_avx512_core_amx)    ? Bf16Products::of_f32_too
-         : has(dnnl_cpu_isa_avx512_core_bf16) ? Bf16Products::of_bf16
-                                              : Bf16Products::none;
+  return hasIsa(dnnl_cpu_isa_avx512_core_amx)    ? Bf16Products::of_f32_too
+         : hasIsa(dnnl_cpu_isa_avx512_core_bf16) ? Bf16Products::of_bf16
+                                                 : Bf16Products::none;
 }
 
 // Whether a product in half the time makes up for its operands' copies as bf16: of b once where it is packed. One

@@ -1,11 +1,10 @@
 #include "runtime/recurrence/sequence.h"
 
-#include <dnnl.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/onednn/amx_tiles.h"
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/recurrence/levels.h"
 
 namespace zefuse::recurrence {
@@ -35,9 +34,7 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
 }
 
 bool pairsAvailable() {
-  static const bool there =
-      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16 &&
-      __builtin_cpu_supports("x86-64-v4");
+  static const bool there = onednn::hasIsa(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("x86-64-v4");
   return there;
 }
 
@@ -95,11 +92,9 @@ const Level& level(bool narrow) {
   static constexpr Level avx512 = {"avx512", 16, runAvx512}, avx2 = {"avx2", 8, runAvx2},
                          baseline = {"sse2", 4, runSse2};
   static const Level& chosen = []() -> const Level& {
-    const int isa = dnnl_get_effective_cpu_isa();  // heeds ONEDNN_MAX_CPU_ISA
-    auto has = [&](int wanted) { return (isa & wanted) == wanted; };
-    if (has(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("x86-64-v4"))
+    if (onednn::hasIsa(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("x86-64-v4"))
       return avx512;
-    return has(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("x86-64-v3") ? avx2 : baseline;
+    return onednn::hasIsa(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("x86-64-v3") ? avx2 : baseline;
   }();
   return chosen;
 }
