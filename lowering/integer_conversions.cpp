@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
@@ -32,6 +33,26 @@ void defineIntegersOfFloats(ModuleOp module) {
     Value inside = arith::CmpFOp::create(builder, loc, arith::CmpFPredicate::OLT, size, bound);
     Value defined = arith::SelectOp::create(builder, loc, inside, op.getResult(), least);
     op.getResult().replaceAllUsesExcept(defined, defined.getDefiningOp());
+  }
+}
+
+void saturateIntegersOfFloats(ModuleOp module) {
+  module.getContext()->loadDialect<LLVM::LLVMDialect>();
+  SmallVector<arith::FPToSIOp> conversions;
+  module.walk([&](arith::FPToSIOp op) { conversions.push_back(op); });
+  for (arith::FPToSIOp op : conversions) {
+    OpBuilder builder(op);
+    std::string name = "llvm.fptosi.sat";
+    for (Type type : {op.getType(), op.getIn().getType()}) {
+      auto vector = dyn_cast<VectorType>(type);
+      const Type element = getElementTypeOrSelf(type);
+      name += "." + (vector ? "v" + std::to_string(vector.getNumElements()) : std::string()) +
+              (isa<FloatType>(element) ? "f" : "i") + std::to_string(element.getIntOrFloatBitWidth());
+    }
+    auto call = LLVM::CallIntrinsicOp::create(builder, op.getLoc(), op.getType(), builder.getStringAttr(name),
+                                              ValueRange(op.getIn()));
+    op.replaceAllUsesWith(call.getResults());
+    op.erase();
   }
 }
 

@@ -5,9 +5,14 @@
 
 namespace zefuse {
 
-// In place, before the LLVM dialect: NaN, infinities and what is beyond the integer's range become the least integer,
-// as by x86's instructions and so in eager. LLVM makes poison of such a constant: `where(m, x, inf)` as an integer
-// would be x's everywhere.
+// In place, before the LLVM dialect. LLVM makes poison of a constant that no integer holds: `where(m, x, inf)` as an
+// integer would be x's everywhere.
+
+// On the CPU: NaN, infinities and what is beyond the integer's range become the least integer,
+// as by x86's instructions and so in eager.
 void defineIntegersOfFloats(mlir::ModuleOp module);
+
+// On a GPU: the nearest integer, and 0 for NaN, as GPUs' instructions have it (SPIR-V's SaturatedConversion).
+void saturateIntegersOfFloats(mlir::ModuleOp module);
 
 }  // namespace zefuse

@@ -42,10 +42,12 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     dump("scheduled.mlir", print(module));
   if (failed(verify(module)))
     return fail("the schedule is invalid; this is a bug of the lowering");
-  if (target.hasWorkGroups())
+  if (target.hasWorkGroups()) {
     approximateRoundedMath(module, target.native);
-  else
+    saturateIntegersOfFloats(module);
+  } else {
     defineIntegersOfFloats(module);
+  }
   expandDotProducts(module, target.native);
   if (failed(expandHalfConversions(module, target.native)))
     return fail("half-sized types were left; this is a bug of the lowering");

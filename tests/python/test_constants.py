@@ -133,3 +133,22 @@ def test_a_constant_that_no_integer_holds_is_the_least_one(number: float, dtype:
     mask, x = torch.arange(40) % 3 == 0, torch.linspace(-9, 9, 40)
     result, _ = graphs_of(function, mask, x)
     assert result.tolist() == function(mask, x).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str)
+def test_a_constant_that_no_integer_holds_is_on_a_gpu_what_a_variable_is(dtype: torch.dtype) -> None:
+    """The nearest integer of the conversion, as GPUs' instructions have it."""
+    numbers = [math.inf, -math.inf, math.nan, 3e20]
+
+    def function(mask: torch.Tensor, x: torch.Tensor, numbers: list[float] | torch.Tensor) -> list[torch.Tensor]:
+        return [torch.where(mask, x, number).to(dtype) for number in numbers]
+
+    mask, x = torch.arange(40) % 3 == 0, torch.linspace(-9, 9, 40).clamp_min(0 if dtype == torch.uint8 else -9)
+    compiled = torch.compile(function, backend="zefuse", options={"device": "gpu:0"}, dynamic=False)
+    constants = compiled(mask, x, numbers)
+    variables = compiled(mask, x, torch.tensor(numbers))
+    for constant, variable in zip(constants, variables, strict=True):
+        assert torch.equal(constant, variable) and torch.equal(constant[mask], x.to(dtype)[mask])
+    if dtype in (torch.int32, torch.int64):
+        limits = torch.iinfo(dtype)
+        assert [int(each[1]) for each in constants] == [limits.max, limits.min, 0, limits.max]
