@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import strictness
 import torch
 from columns import COLUMNS
 from compare import differences
@@ -506,3 +507,11 @@ def test_a_running_product_beyond_single_precision_is_undetermined_on_a_gpu() ->
         expected, ours = eager(program), eager(program)
         ours[0].outputs[0][3] = -1.0
         assert {each.kind for each in differences(program, expected, ours)} == kinds
+
+
+def test_most_planted_faults_are_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["strictness.py", "--count", "6", "--seed", "1"])
+    assert strictness.main() == 0
+    lines = {line[:40].strip(): line.split() for line in capsys.readouterr().out.splitlines()}
+    assert lines["off by 3 tolerances"][-4] == "0.0%"
+    assert float(lines["off by 1000 tolerances"][-4].rstrip("%")) > 60
