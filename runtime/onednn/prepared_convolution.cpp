@@ -78,9 +78,31 @@ std::optional<WinogradPostOp> winogradPostOp(const TailOp& op) {
   found.slot = op.slot;
   found.image = stride(0);
   found.channel = stride(1);
-  found.row = stride(2);
-  found.place = stride(3);
+  const size_t rows = op.operand.sizes.size() - 2;
+  found.slice = rows > 2 ? stride(2) : 0;
+  found.row = stride(rows);
+  found.place = stride(rows + 1);
   return found.channel > 1 ? std::nullopt : std::optional(found);
+}
+
+// Slices that no window goes across are images by themselves: small ones fill the products' rows together.
+void joinSlices(WinogradShape& shape) {
+  const int64_t depth = shape.out.depth;
+  auto joins = [&](const auto& images) { return shape.images == 1 || images.image == depth * images.slice; };
+  if (shape.depth.window > 1 || shape.depth.padding || !joins(shape.input) || !joins(shape.out) ||
+      !std::ranges::all_of(shape.post_ops, joins))
+    return;
+  auto join = [](auto& images) {
+    images.image = images.slice;
+    images.slice = 0;
+  };
+  for (ChannelsLast* images : {&shape.input, &shape.out}) {
+    join(*images);
+    images->depth = 1;
+  }
+  for (WinogradPostOp& op : shape.post_ops)
+    join(op);
+  shape.images *= depth;
 }
 
 }  // namespace
@@ -174,28 +196,44 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
   const bool operands = std::all_of(desc_.post_ops.begin(), desc_.post_ops.end(),
                                     [&](const PostOpDesc& op) { return isWide(op.operand); });
-  if (window.size() != 4 || window[2] != 3 || window[3] != 3 || desc_.stride != std::vector<int64_t>{1, 1} ||
-      desc_.groups != 1 || !isWide(desc_.input) || !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) ||
-      !operands)
+  const size_t rows = window.size() - 2;  // the dimension
+  if (rows < 2 || rows > 3 || window[rows] != 3 || window[rows + 1] != 3 ||
+      desc_.stride != std::vector<int64_t>(rows, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
+      !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands || (gradient && rows > 2))
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
-  auto image = [](const TensorDesc& tensor) {
-    return ChannelsLast{tensor.sizes[2],   tensor.sizes[3],   tensor.sizes[1],
-                        tensor.strides[0], tensor.strides[2], tensor.strides[3]};
+  const bool slices = rows > 2;
+  auto image = [&](const TensorDesc& tensor) {
+    return ChannelsLast{tensor.sizes[rows],
+                        tensor.sizes[rows + 1],
+                        tensor.sizes[1],
+                        tensor.strides[0],
+                        tensor.strides[rows],
+                        tensor.strides[rows + 1],
+                        slices ? tensor.sizes[2] : 1,
+                        slices ? tensor.strides[2] : 0};
+  };
+  // Where the window begins, in the input.
+  auto padding = [&](size_t d) {
+    return transposed ? (window[d + 2] - 1) * desc_.dilation[d] - desc_.padding[d] : desc_.padding[d];
   };
   WinogradShape shape{desc_.input.sizes[0], image(plan.input), image(gradient ? plan.weight : plan.out), {}, {}, {}};
-  for (size_t d = 0; d < 2; ++d) {
-    shape.dilation[d] = desc_.dilation[d];
-    shape.padding[d] = transposed ? 2 * desc_.dilation[d] - desc_.padding[d] : desc_.padding[d];
-    if (shape.padding[d] < 0)
+  for (size_t d = 0; d < desc_.stride.size(); ++d)
+    if (padding(d) < 0)
       return std::nullopt;
+  for (size_t d = 0; d < 2; ++d) {
+    shape.dilation[d] = desc_.dilation[rows - 2 + d];
+    shape.padding[d] = padding(rows - 2 + d);
   }
+  if (slices)
+    shape.depth = {window[2], padding(0), desc_.dilation[0]};
   for (; plan.fused < plan.tail.size(); ++plan.fused) {
     const std::optional<WinogradPostOp> op = winogradPostOp(plan.tail[plan.fused]);
     if (!op)
       break;
     shape.post_ops.push_back(*op);
   }
+  joinSlices(shape);
   const bool wanted = desc_.way == plan::LibraryWay::winograd && winogradAvailable();
   if (gradient) {
     if (!wanted && !winogradGradientPays(shape))
@@ -207,7 +245,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   if (!wanted && !winogradPays(shape, desc_.pack_weight && !desc_.weight_changes, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;
-  const WinogradWeight weight{strides[transposed], strides[!transposed], strides[2], strides[3], plan.given_origin};
+  const WinogradWeight weight{strides[transposed], strides[!transposed], strides[rows],
+                              strides[rows + 1],   plan.given_origin,    slices ? strides[2] : 0};
   sequence_.implementation = "winograd F(2x2, 3x3)";
   std::string why;
   if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))

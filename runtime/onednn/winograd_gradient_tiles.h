@@ -82,7 +82,7 @@ template <int lanes, int input_vectors, int gradient_vectors>
     });
     const bool high = tile.y + shape.dilation[0] < out.height, wide = tile.x + shape.dilation[1] < out.width;
     const bool inside = tile.y < out.height && tile.x < out.width;
-    const float* from = call.gradient + tile.image * out.image + tile.y * out.row + tile.x * out.place;
+    const float* from = call.gradient + offsetOf(out, tile);
     int64_t number = 0;
     for (int64_t left = out.channels; left > 0; left -= lanes, ++number, from += lanes) {
       Vector<lanes> y[2][2];

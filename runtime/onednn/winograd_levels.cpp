@@ -15,9 +15,7 @@ constexpr int vectors = 2;
 template <int lanes>
 [[gnu::always_inline]] inline void transformAll(const WinogradCall& call, const WinogradBlock& block, int64_t begin,
                                                 int64_t end) {
-  Tiles tiles(call, block.first + begin);
-  for (int64_t at = begin; at < end; ++at, tiles.advance())
-    transformTile<lanes, rows_of<lanes>>(call, block, at, tiles.place());
+  transformTiles<lanes, rows_of<lanes>>(call, block, begin, end);
 }
 
 template <int lanes>

@@ -35,15 +35,35 @@ struct WinogradCall {
   bool plain;  // the packed weight holds the window's 9 numbers, not the 16 made of them
 };
 
-// Some tiles one behind the other, in groups of so many, the rows of a product in registers.
+// Some tiles one behind the other, in groups of so many, the rows of a product in registers; of each of some slices of
+// the result.
 struct WinogradBlock {
   int64_t first, count, group;
-  float* inputs;  // [group][chunk of `lanes` channels][winograd_spaced][rows][lanes]; group <= rows
-  float* sums;    // [group][16][rows][vectors * lanes]
+  int64_t first_slice, slices;  // of the result
+  int64_t first_input;          // the first of the input's slices that `inputs` has room for
+  float* inputs;  // [slice][group][chunk of `lanes` channels][winograd_spaced][rows][lanes]; group <= rows
+  float* sums;    // [slice][group][16][rows][vectors * lanes]
+
+  int64_t groups() const { return (count + group - 1) / group; }
 };
+
+// Along one dimension, the window's elements that meet an input of `size`, for the result at `place`: first and count.
+struct WinogradMet {
+  int64_t first, count;
+};
+inline WinogradMet winogradMet(const WinogradDepth& along, int64_t size, int64_t place) {
+  const auto [window, padding, dilation] = along;
+  const int64_t before = padding - place, last = size - 1 + before;
+  const int64_t first = before > 0 ? (before + dilation - 1) / dilation : 0;
+  return {first, std::max<int64_t>(0, std::min(window, last < 0 ? 0 : last / dilation + 1) - first)};
+}
+inline WinogradMet winogradSlices(const WinogradShape& shape, int64_t slice) {
+  return winogradMet(shape.depth, shape.input.depth, slice);
+}
 
 struct WinogradLevel {
   int lanes, rows, vectors;  // of a product in registers
+  // Tiles `begin` to `end` of the block's, those of a slice behind those of the slice before.
   void (*transformInputs)(const WinogradCall& call, const WinogradBlock& block, int64_t begin, int64_t end);
   void (*multiply)(const WinogradCall& call, const WinogradBlock& block, int64_t panel);
   // Whether all numbers are far from infinity: if not, only the plain weight is of use.
@@ -62,18 +82,22 @@ template <int lanes> using Vector = typename VectorOf<lanes>::Float;
 
 // A place of the result: a tile's first.
 struct Place {
-  int64_t image, y, x;
+  int64_t image, slice, y, x;
 };
 
-// The tiles in order. With a dilation, the results at every so many places are convolved by themselves.
+[[gnu::always_inline]] inline int64_t offsetOf(const ChannelsLast& images, const Place& place) {
+  return place.image * images.image + place.slice * images.slice + place.y * images.row + place.x * images.place;
+}
+
+// The tiles of a slice in order. With a dilation, the results at every so many places are convolved by themselves.
 class Tiles {
 public:
-  [[gnu::always_inline]] Tiles(const WinogradCall& call, int64_t number)
+  [[gnu::always_inline]] Tiles(const WinogradCall& call, int64_t number, int64_t slice = 0)
       : call_(call), x_(number % call.tiles_wide), y_(number / call.tiles_wide % call.tiles_high),
-        image_(number / call.tiles_wide / call.tiles_high) {}
+        image_(number / call.tiles_wide / call.tiles_high), slice_(slice) {}
 
   [[gnu::always_inline]] Place place() const {
-    return {image_, first(y_, call_.shape->dilation[0]), first(x_, call_.shape->dilation[1])};
+    return {image_, slice_, first(y_, call_.shape->dilation[0]), first(x_, call_.shape->dilation[1])};
   }
   [[gnu::always_inline]] void advance() {
     if (++x_ < call_.tiles_wide)
@@ -91,7 +115,7 @@ private:
   }
 
   const WinogradCall& call_;
-  int64_t x_, y_, image_;
+  int64_t x_, y_, image_, slice_;
 };
 
 // B^T d B for one vector of channels, to 16 places that are `position` apart. d by read(x, row, place).
@@ -117,8 +141,8 @@ template <int lanes, int position, typename Read>
   }
 }
 
-// A tile of the input for all vectors of channels, each to at(number), its 16 places `position` apart. Zeros beside the
-// image.
+// A tile of a slice of the input for all vectors of channels, each to at(number), its 16 places `position` apart. Zeros
+// beside the image.
 template <int lanes, int position, typename At>
 [[gnu::always_inline]] inline void transformImage(const WinogradCall& call, const Place& tile, At&& at) {
   const WinogradShape& shape = *call.shape;
@@ -127,7 +151,7 @@ template <int lanes, int position, typename At>
   const int64_t down = shape.dilation[0], across = shape.dilation[1];
   const bool whole = y >= 0 && y + 3 * down < input.height && x >= 0 && x + 3 * across < input.width;
   const int64_t row = down * input.row, place = across * input.place;
-  const float* from = call.input + tile.image * input.image + y * input.row + x * input.place;
+  const float* from = call.input + offsetOf(input, {tile.image, tile.slice, y, x});
   int64_t count = input.channels, number = 0;
   for (; whole && count >= lanes; count -= lanes, from += lanes, ++number)
     transformChannels<lanes, position>(at(number), [&](Vector<lanes>& e, int i, int j) __attribute__((always_inline)) {
@@ -141,21 +165,54 @@ template <int lanes, int position, typename At>
     });
 }
 
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void transformTile(const WinogradCall& call, const WinogradBlock& block, int64_t at,
-                                                 const Place& tile) {
-  const int64_t chunks = (call.shape->input.channels + lanes - 1) / lanes;
-  constexpr int position = rows * lanes;
-  float* to = block.inputs + at / block.group * chunks * winograd_spaced * position + at % block.group * lanes;
-  transformImage<lanes, position>(call, tile, [&](int64_t number) __attribute__((always_inline)) {
-    return to + number * winograd_spaced * position;
-  });
+// Of one group, in elements.
+template <int lanes, int rows> [[gnu::always_inline]] inline int64_t inputsOfGroup(const WinogradShape& shape) {
+  return (shape.input.channels + lanes - 1) / lanes * winograd_spaced * rows * lanes;
 }
+
+// Whether a slice of the input takes part in the block's results.
+inline bool takesPart(const WinogradShape& shape, const WinogradBlock& block, int64_t slice) {
+  for (int64_t i = 0; i < shape.depth.window; ++i) {
+    const int64_t result = slice + shape.depth.padding - i * shape.depth.dilation - block.first_slice;
+    if (result >= 0 && result < block.slices)
+      return true;
+  }
+  return false;
+}
+
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void transformTiles(const WinogradCall& call, const WinogradBlock& block, int64_t begin,
+                                                  int64_t end) {
+  const int64_t of_group = inputsOfGroup<lanes, rows>(*call.shape);
+  constexpr int position = rows * lanes;
+  while (begin < end) {
+    const int64_t number = begin / block.count, slice = block.first_input + number;
+    const int64_t last = std::min(end, (number + 1) * block.count);
+    if (!takesPart(*call.shape, block, slice)) {
+      begin = last;
+      continue;
+    }
+    Tiles tiles(call, block.first + begin % block.count, slice);
+    for (; begin < last; ++begin, tiles.advance()) {
+      const int64_t at = begin - number * block.count;
+      float* to = block.inputs + (number * block.groups() + at / block.group) * of_group + at % block.group * lanes;
+      transformImage<lanes, position>(call, tiles.place(), [&](int64_t vector) __attribute__((always_inline)) {
+        return to + vector * winograd_spaced * position;
+      });
+    }
+  }
+}
+
+// The left side of a product: so many channels of each of some slices.
+struct Summed {
+  int64_t channels, slices;
+  int64_t slice;  // elements from one to the next
+};
 
 // Of one position: `height` tiles by `width` vectors of the result's channels, in registers.
 template <int lanes, int rows, int height, int width>
-[[gnu::always_inline]] inline void multiplyTiles(int64_t channels, const float* left, const float* right, float* sums,
-                                                 int64_t sums_row) {
+[[gnu::always_inline]] inline void multiplyTiles(const Summed& summed, const float* left, const float* right,
+                                                 float* sums, int64_t sums_row) {
   using V = Vector<lanes>;
   constexpr int64_t ahead = 48;  // channels whose weights are on their way
   V sum[height][width];
@@ -179,24 +236,28 @@ template <int lanes, int rows, int height, int width>
     }
     right += width * lanes;
   };
-  for (; channels >= lanes; channels -= lanes, left += winograd_spaced * rows * lanes)
+  const float* of_slice = left;
+  for (int64_t slice = 0; slice < summed.slices; ++slice, left = of_slice += summed.slice) {
+    int64_t channels = summed.channels;
+    for (; channels >= lanes; channels -= lanes, left += winograd_spaced * rows * lanes)
 #pragma clang loop unroll_count(4)
-    for (int64_t i = 0; i < lanes; ++i)
+      for (int64_t i = 0; i < lanes; ++i)
+        step(i);
+    for (int64_t i = 0; i < channels; ++i)
       step(i);
-  for (int64_t i = 0; i < channels; ++i)
-    step(i);
+  }
   for (int r = 0; r < height; ++r)
     for (int v = 0; v < width; ++v)
       *reinterpret_cast<V*>(sums + r * sums_row + v * lanes) = sum[r][v];
 }
 
 template <int lanes, int rows, int height, int width>
-[[gnu::always_inline]] inline void multiplySome(int64_t count, int64_t channels, const float* left, const float* right,
-                                                float* sums, int64_t sums_row) {
+[[gnu::always_inline]] inline void multiplySome(int64_t count, const Summed& summed, const float* left,
+                                                const float* right, float* sums, int64_t sums_row) {
   if (count == height)
-    multiplyTiles<lanes, rows, height, width>(channels, left, right, sums, sums_row);
+    multiplyTiles<lanes, rows, height, width>(summed, left, right, sums, sums_row);
   else if constexpr (height > 1)
-    multiplySome<lanes, rows, height - 1, width>(count, channels, left, right, sums, sums_row);
+    multiplySome<lanes, rows, height - 1, width>(count, summed, left, right, sums, sums_row);
 }
 
 // The results of a tile for one vector of channels from `channel` on.
@@ -206,8 +267,8 @@ template <int lanes> using Results = Vector<lanes>[2][2];
 template <int lanes, bool whole>
 [[gnu::always_inline]] inline Vector<lanes> operandAt(const WinogradCall& call, const WinogradPostOp& op,
                                                       const Place& place, int64_t channel, int64_t count) {
-  const float* from = static_cast<const float*>(call.addresses[op.slot]) + place.image * op.image + place.y * op.row +
-                      place.x * op.place + channel * op.channel;
+  const float* from = static_cast<const float*>(call.addresses[op.slot]) + place.image * op.image +
+                      place.slice * op.slice + place.y * op.row + place.x * op.place + channel * op.channel;
   Vector<lanes> x = {};
   if (op.channel)
     load<lanes>(x, from, whole ? lanes : count);
@@ -252,7 +313,7 @@ template <int lanes, bool whole>
     for (int64_t i = 0; i < 2; ++i)
       for (int64_t j = 0; j < 2; ++j)
         if (i < high && j < wide)
-          body(y[i][j], Place{first.image, first.y + i * dilation[0], first.x + j * dilation[1]});
+          body(y[i][j], Place{first.image, first.slice, first.y + i * dilation[0], first.x + j * dilation[1]});
   };
   if (call.bias) {
     Vector<lanes> bias;
@@ -286,8 +347,7 @@ template <int lanes, bool whole>
           activate<lanes>(op.kind, each);
     }
   overPlaces([&](const Vector<lanes>& x, const Place& place) __attribute__((always_inline)) {
-    store<lanes>(call.out + place.image * out.image + place.y * out.row + place.x * out.place + channel, x,
-                 whole ? lanes : count);
+    store<lanes>(call.out + offsetOf(out, place) + channel, x, whole ? lanes : count);
   });
 }
 
@@ -323,11 +383,15 @@ template <int lanes>
                                                    int64_t packed_channel, Results<lanes>& y) {
   const WinogradShape& shape = *call.shape;
   const ChannelsLast& input = shape.input;
-  const int64_t position = input.channels * packed_channel;
+  const int64_t position = shape.depth.window * input.channels * packed_channel;
   for (auto& row : y)
     for (auto& each : row)
       each = Vector<lanes>{};
-  for (int64_t c = 0; c < input.channels; ++c, packed += packed_channel) {
+  const auto [first, slices] = winogradSlices(shape, tile.slice);
+  packed += first * input.channels * packed_channel;
+  for (int64_t at = 0; at < slices * input.channels; ++at, packed += packed_channel) {
+    const int64_t c = at % input.channels;
+    const int64_t slice = tile.slice - shape.depth.padding + (first + at / input.channels) * shape.depth.dilation;
     Vector<lanes> g[3][3];
     windowOf<lanes>(packed, position, call.plain, g);
     for (int64_t i = 0; i < 4; ++i)
@@ -336,7 +400,7 @@ template <int lanes>
         const int64_t place = tile.x - shape.padding[1] + j * shape.dilation[1];
         if (row < 0 || row >= input.height || place < 0 || place >= input.width)
           continue;
-        const float x = call.input[tile.image * input.image + row * input.row + place * input.place + c];
+        const float x = call.input[offsetOf(input, {tile.image, slice, row, place}) + c];
         for (int64_t a = 0; a < 2; ++a)
           for (int64_t b = 0; b < 2; ++b)
             if (i >= a && i - a < 3 && j >= b && j - b < 3)
@@ -380,42 +444,51 @@ template <int lanes> [[gnu::always_inline]] inline bool isFinite(const Results<l
 template <int lanes, int rows, int width>
 [[gnu::always_inline]] inline void multiplyPanel(const WinogradCall& call, const WinogradBlock& block,
                                                  int64_t channel) {
-  const ChannelsLast& input = call.shape->input;
-  const int64_t chunks = (input.channels + lanes - 1) / lanes;
+  const WinogradShape& shape = *call.shape;
+  const int64_t channels = shape.input.channels, of_slice = channels * width * lanes, groups = block.groups();
   constexpr int row = width * lanes;
-  const float* right = call.weight + channel * winograd_positions * input.channels;
-  const int64_t to_next_input = chunks * winograd_spaced * rows * lanes;
+  const float* right = call.weight + channel * winograd_positions * shape.depth.window * channels;
+  const int64_t to_next_input = inputsOfGroup<lanes, rows>(shape);
   for (int64_t position = 0; position < winograd_positions && !call.plain; ++position)
-    for (int64_t at = 0, number = 0; at < block.count; at += block.group, ++number)
-      multiplySome<lanes, rows, rows, width>(std::min(block.group, block.count - at), input.channels,
-                                             block.inputs + number * to_next_input + position * rows * lanes,
-                                             right + position * input.channels * row,
-                                             block.sums + (number * winograd_positions + position) * rows * row, row);
-  Tiles tiles(call, block.first);
-  for (int64_t at = 0; at < block.count; ++at, tiles.advance()) {
-    const Place tile = tiles.place();
-    for (int v = 0; v < width && channel + v * lanes < call.shape->out.channels; ++v) {
-      Results<lanes> y;
-      if (!call.plain)
-        transformSums<lanes, rows * row>(
-            block.sums + (at / block.group * winograd_positions * rows + at % block.group) * row + v * lanes, y);
-      if (call.plain || !isFinite<lanes>(y)) [[unlikely]]
-        convolvePlainly<lanes>(call, tile, right + v * lanes, row, y);
-      if (channel + (v + 1) * lanes <= call.shape->out.channels)
-        finish<lanes, true>(call, y, tile, channel + v * lanes);
-      else
-        finish<lanes, false>(call, y, tile, channel + v * lanes);
+    for (int64_t slice = 0; slice < block.slices; ++slice) {
+      const auto [first, count] = winogradSlices(shape, block.first_slice + slice);
+      const Summed summed = {channels, count, shape.depth.dilation * groups * to_next_input};
+      const int64_t input = block.first_slice + slice - shape.depth.padding + first * shape.depth.dilation;
+      const float* left = block.inputs + (input - block.first_input) * groups * to_next_input + position * rows * lanes;
+      for (int64_t at = 0, number = 0; at < block.count; at += block.group, ++number)
+        multiplySome<lanes, rows, rows, width>(
+            std::min(block.group, block.count - at), summed, left + number * to_next_input,
+            right + (position * shape.depth.window + first) * of_slice,
+            block.sums + ((slice * groups + number) * winograd_positions + position) * rows * row, row);
+    }
+  for (int64_t slice = 0; slice < block.slices; ++slice) {
+    Tiles tiles(call, block.first, block.first_slice + slice);
+    const float* sums = block.sums + slice * groups * winograd_positions * rows * row;
+    for (int64_t at = 0; at < block.count; ++at, tiles.advance()) {
+      const Place tile = tiles.place();
+      for (int v = 0; v < width && channel + v * lanes < shape.out.channels; ++v) {
+        Results<lanes> y;
+        if (!call.plain)
+          transformSums<lanes, rows * row>(
+              sums + (at / block.group * winograd_positions * rows + at % block.group) * row + v * lanes, y);
+        if (call.plain || !isFinite<lanes>(y)) [[unlikely]]
+          convolvePlainly<lanes>(call, tile, right + v * lanes, row, y);
+        if (channel + (v + 1) * lanes <= shape.out.channels)
+          finish<lanes, true>(call, y, tile, channel + v * lanes);
+        else
+          finish<lanes, false>(call, y, tile, channel + v * lanes);
+      }
     }
   }
 }
 
-// G g G^T for the channels of a panel: [16][channels][width * lanes], zeros where the result has no channel.
+// G g G^T for the channels of a panel: [16][slices][channels][width * lanes], zeros where the result has no channel.
 template <int lanes, int width>
 [[gnu::always_inline]] inline bool packChannels(const WinogradShape& shape, const WinogradWeight& weight,
                                                 const float* from, bool plain, int64_t channel, float* packed) {
   using V = Vector<lanes>;
   constexpr int64_t row = width * lanes;
-  const int64_t channels = shape.input.channels, position = channels * row;
+  const int64_t channels = shape.depth.window * shape.input.channels, position = channels * row;  // of all slices
   const V limit = V{} + 0x1p100f;  // what is made of less stays far from infinity
   auto tame = V{} == V{};
   packed += channel * winograd_positions * channels;
@@ -423,7 +496,8 @@ template <int lanes, int width>
     const int64_t first = channel + v * lanes, count = std::min<int64_t>(lanes, shape.out.channels - first);
     for (int64_t c = 0; c < channels; ++c) {
       V g[3][3] = {};
-      const float* window = from + first * weight.out_channel + c * weight.channel;
+      const float* window = from + first * weight.out_channel + c % shape.input.channels * weight.channel +
+                            c / shape.input.channels * weight.slice;
       for (int64_t lane = 0; lane < count; ++lane, window += weight.out_channel)
         for (int i = 0; i < 3; ++i)
           for (int j = 0; j < 3; ++j)

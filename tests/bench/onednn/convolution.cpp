@@ -1,7 +1,8 @@
-// `zefuse_convolution_bench [unpacked] [weights] [depthwise] BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]]
-// ...`: oneDNN's direct convolutions and our own in turns: processor time of one thread, medians. Ours are Winograd's
-// for 3x3 and steps of one, and depthwise ones, whose OUT is IN; HEIGHT 1 is a convolution along one dimension. Says
-// which is taken. `unpacked`: with the weight's transformation in each call. `weights`: the weight's gradient.
+// `zefuse_convolution_bench [unpacked] [weights] [depthwise] [slices=DEPTH[,WINDOW]]
+// BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]] ...`: oneDNN's direct convolutions and our own in turns:
+// processor time of one thread, medians. Ours are Winograd's for 3x3 and steps of one, and depthwise ones, whose OUT is
+// IN; HEIGHT 1 is a convolution along one dimension. Says which is taken. `unpacked`: with the weight's transformation
+// in each call. `weights`: the weight's gradient. `slices`: images of three dimensions.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -48,13 +49,35 @@ TensorDesc alongOne(TensorDesc image) {
   return image;
 }
 
+// Images of one slice become such of `depth`, with one of padding on each side of a window of 3.
+void deepen(ConvolutionDesc& desc, int64_t depth, int64_t window) {
+  auto insert = [](TensorDesc& tensor, int64_t size, int64_t stride) {
+    tensor.sizes.insert(tensor.sizes.begin() + 2, size);
+    tensor.strides.insert(tensor.strides.begin() + 2, stride);
+  };
+  for (TensorDesc* tensor : {&desc.input, &desc.out}) {
+    insert(*tensor, depth, tensor->strides[0]);
+    tensor->strides[0] *= depth;
+  }
+  insert(desc.weight, window, desc.weight.strides[1]);
+  for (int64_t d : {0, 1})
+    desc.weight.strides[size_t(d)] *= window;
+  desc.stride.insert(desc.stride.begin(), 1);
+  desc.padding.insert(desc.padding.begin(), (window - 1) / 2);
+  desc.dilation.insert(desc.dilation.begin(), 1);
+}
+
 struct Contender {
   std::shared_ptr<const Convolution> convolution;
   std::unique_ptr<Memory> packed, scratch;
   std::vector<double> times;
 };
 
-void compare(const std::vector<int64_t>& shape, bool pack, bool gradient, bool depthwise) {
+struct Slices {
+  int64_t depth = 0, window = 3;
+};
+
+void compare(const std::vector<int64_t>& shape, const Slices& slices, bool pack, bool gradient, bool depthwise) {
   const int64_t batch = shape[0], in = shape[1], out = shape[2], height = shape[3], width = shape[4];
   auto at = [&](size_t i, int64_t usual) { return shape.size() > i ? shape[i] : usual; };
   const int64_t dilation = at(5, 1), window = at(6, 3), stride = at(7, 1), each = depthwise ? 1 : in;
@@ -77,6 +100,8 @@ void compare(const std::vector<int64_t>& shape, bool pack, bool gradient, bool d
     desc.padding = {padding};
     desc.dilation = {dilation};
   }
+  if (slices.depth)
+    deepen(desc, slices.depth, slices.window);
   if (gradient)
     std::swap(desc.weight, desc.out);
   else
@@ -126,6 +151,8 @@ void compare(const std::vector<int64_t>& shape, bool pack, bool gradient, bool d
     std::ranges::nth_element(times, times.begin() + std::ptrdiff_t(times.size() / 2));
     medians[i] = times[times.size() / 2];
   }
+  if (slices.depth)
+    std::printf("%ld slices, window of %ld: ", long(slices.depth), long(slices.window));
   std::printf("%2ld x c%ld-%ld, %ldx%ld, window %ld by %ld, dilation %ld: direct %8.3f ms, ours %8.3f, ratio %5.2f; "
               "direct is %s; taken: %s\n",
               long(batch), long(in), long(out), long(height), long(width), long(window), long(stride), long(dilation),
@@ -137,6 +164,7 @@ void compare(const std::vector<int64_t>& shape, bool pack, bool gradient, bool d
 
 int main(int count, char** arguments) {
   bool pack = true, gradient = false, depthwise = false;
+  Slices slices;
   setMaxThreads(1);
   for (int i = 1; i < count; ++i) {
     const std::string text = arguments[i];
@@ -146,6 +174,10 @@ int main(int count, char** arguments) {
       gradient = true;
     } else if (text == "depthwise") {
       depthwise = true;
+    } else if (text.starts_with("slices=")) {
+      slices = {};
+      if (std::sscanf(arguments[i], "slices=%ld,%ld", &slices.depth, &slices.window) < 1)
+        return 1;
     } else {
       std::vector<int64_t> shape;
       for (const char* at = arguments[i]; *at;) {
@@ -157,7 +189,7 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "%s is not BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]]\n", arguments[i]);
         return 1;
       }
-      compare(shape, pack, gradient, depthwise);
+      compare(shape, slices, pack, gradient, depthwise);
     }
   }
 }

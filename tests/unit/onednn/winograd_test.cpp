@@ -32,10 +32,38 @@ const Geometry geometries[] = {
     {1, 17, 16, {7, 30}, {3, 3}, {1, 1}, {2, 8}, {2, 4}},
 };
 
+// With slices: windows of one to four, with gaps, with padding that nothing but padding is behind, and slices that stay
+// out of all results.
+const Geometry volumes[] = {
+    {1, 16, 16, {5, 8, 8}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {2, 20, 34, {5, 5, 7}, {3, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {2, 17, 33, {3, 5, 6}, {1, 3, 3}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}},
+    {2, 17, 33, {3, 5, 6}, {1, 3, 3}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
+    {1, 24, 18, {6, 6, 5}, {2, 3, 3}, {1, 1, 1}, {3, 2, 1}, {2, 1, 1}},
+    {1, 5, 20, {7, 3, 7}, {3, 3, 3}, {1, 1, 1}, {4, 3, 2}, {5, 2, 3}},
+    {1, 33, 5, {9, 7, 4}, {4, 3, 3}, {1, 1, 1}, {1, 1, 1}, {2, 1, 1}},
+    {3, 16, 70, {1, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {1, 18, 20, {4, 5, 5}, {2, 3, 3}, {1, 1, 1}, {0, 0, 0}, {3, 1, 1}},
+};
+
 class Winograd : public WinogradFixture {};
 
+std::vector<Geometry> all() {
+  std::vector<Geometry> result(std::begin(geometries), std::end(geometries));
+  result.insert(result.end(), std::begin(volumes), std::end(volumes));
+  return result;
+}
+
+// Padding of a transposed convolution that takes away more than the window reaches would be a negative one.
+bool hasWinograd(const Geometry& geometry, ConvolutionKind kind) {
+  for (size_t d = 0; d < geometry.kernel.size(); ++d)
+    if (kind == ConvolutionKind::transposed && geometry.padding[d] > geometry.dilation[d] * (geometry.kernel[d] - 1))
+      return false;
+  return true;
+}
+
 TEST_F(Winograd, AgreesWithTheDefinition) {
-  for (const Geometry& geometry : geometries)
+  for (const Geometry& geometry : all())
     for (ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::transposed})
       for (int threads : {1, 2, 7}) {
         setMaxThreads(threads);
@@ -45,7 +73,7 @@ TEST_F(Winograd, AgreesWithTheDefinition) {
         desc.bias = dense(DType::f32, {geometry.out});
         Trial trial(desc);
         trial.expectCorrect();
-        EXPECT_TRUE(trial.implementation.starts_with(name)) << trial.implementation;
+        EXPECT_EQ(trial.implementation.starts_with(name), hasWinograd(geometry, kind)) << trial.implementation;
       }
 }
 
@@ -66,6 +94,19 @@ TEST_F(Winograd, PostOpsInOnePass) {
   }
 }
 
+TEST_F(Winograd, PostOpsOfSlices) {
+  for (const Geometry& geometry : {volumes[1], volumes[2]})
+    for (bool of_channels : {true, false}) {
+      ConvolutionDesc desc = describeWinograd(geometry);
+      const TensorDesc operand =
+          dense(DType::f32, of_channels ? Dims{2, geometry.out, 1, 1, 1} : Dims{2, 1, desc.out.sizes[2], 1, 1});
+      desc.post_ops = {{PostOpKind::add, desc.out}, {PostOpKind::mul, operand}, {PostOpKind::relu, {}}};
+      Trial trial(desc);
+      trial.expectCorrect();
+      EXPECT_EQ(trial.implementation, name);
+    }
+}
+
 // An operand with its own place for each channel and column cannot be read by vectors of channels.
 TEST_F(Winograd, OtherPostOpsInPassesOfTheirOwn) {
   ConvolutionDesc desc = describeWinograd(geometries[1]);
@@ -80,7 +121,7 @@ void expectTheDefinition(Trial& trial) {
   trial.run();
   const std::vector<double> expected = trial.reference();
   size_t at = 0;
-  Dims index(4, 0);
+  Dims index(trial.desc.out.sizes.size(), 0);
   do {
     const double wanted = expected[at++], made = trial.out.at(index);
     if (std::isnan(wanted))
@@ -105,6 +146,19 @@ TEST_F(Winograd, SpecialNumbersOfTheInput) {
     }
 }
 
+TEST_F(Winograd, SpecialNumbersWithSlices) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (float special : {inf, -inf, nan, 2e38f})
+    for (bool of_input : {true, false})
+      for (size_t place : {0, 5, 40, 83}) {
+        ConvolutionDesc desc = describeWinograd({1, 20, 18, {4, 3, 7}, {2, 3, 3}, {1, 1, 1}, {2, 1, 1}, {2, 1, 1}});
+        desc.bias = dense(DType::f32, {18});
+        Trial trial(desc);
+        (of_input ? trial.input : trial.weight).wide[place * 20 + 3] = special;
+        expectTheDefinition(trial);
+      }
+}
+
 TEST_F(Winograd, SpecialNumbersOfTheWeight) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (float special : {inf, -inf, nan, 3e38f})
@@ -120,15 +174,18 @@ TEST_F(Winograd, SpecialNumbersOfTheWeight) {
 
 // One order of each element's sum, whatever the number of threads and however many images come with it.
 TEST_F(Winograd, BitsDoNotDependOnThreads) {
-  std::vector<float> first;
-  for (int threads : {1, 2, 3, 16}) {
-    setMaxThreads(threads);
-    Trial trial(describeWinograd({2, 40, 72, {15, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
-    trial.run();
-    if (first.empty())
-      first = trial.out.wide;
-    // NaN is equal to itself that way: it stands behind the result.
-    EXPECT_EQ(std::memcmp(trial.out.wide.data(), first.data(), first.size() * sizeof(float)), 0) << threads;
+  for (const Geometry& geometry : {Geometry{2, 40, 72, {15, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+                                   Geometry{1, 40, 72, {7, 9, 10}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}}) {
+    std::vector<float> first;
+    for (int threads : {1, 2, 3, 16}) {
+      setMaxThreads(threads);
+      Trial trial(describeWinograd(geometry));
+      trial.run();
+      if (first.empty())
+        first = trial.out.wide;
+      // NaN is equal to itself that way: it stands behind the result.
+      EXPECT_EQ(std::memcmp(trial.out.wide.data(), first.data(), first.size() * sizeof(float)), 0) << threads;
+    }
   }
 }
 
@@ -170,6 +227,12 @@ TEST_F(Winograd, IsTakenWhereItPays) {
   EXPECT_NE(automatic({1, 3, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}), name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}), name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}), name);
+  // Windows of several slices, with one step.
+  EXPECT_EQ(automatic({1, 64, 64, {16, 28, 28}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}), name);
+  EXPECT_EQ(automatic({1, 64, 64, {16, 28, 28}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}}), name);
+  EXPECT_NE(automatic({1, 64, 64, {16, 28, 28}, {3, 3, 3}, {2, 1, 1}, {1, 1, 1}, {1, 1, 1}}), name);
+  EXPECT_NE(automatic({1, 64, 64, {16, 28, 28}, {3, 1, 1}, {1, 1, 1}, {1, 0, 0}, {1, 1, 1}}), name);
+  EXPECT_NE(automatic({1, 3, 64, {16, 28, 28}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}), name);
   ConvolutionDesc direct = describe(ConvolutionKind::forward, resnet, DType::f32, true);
   direct.way = LibraryWay::direct;
   EXPECT_NE((*Convolution::get(direct))->implementation(), name);
