@@ -199,7 +199,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   const size_t rows = window.size() - 2;  // the dimension
   if (rows < 2 || rows > 3 || window[rows] != 3 || window[rows + 1] != 3 ||
       desc_.stride != std::vector<int64_t>(rows, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
-      !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands || (gradient && rows > 2))
+      !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
   const bool slices = rows > 2;

@@ -203,10 +203,11 @@ template <int lanes, int rows>
   }
 }
 
-// The left side of a product: so many channels of each of some slices.
+// What is summed in registers, one by one: so many channels of each of some slices.
 struct Summed {
   int64_t channels, slices;
   int64_t slice;  // elements from one to the next
+  bool begins;    // there are no sums yet
 };
 
 // Of one position: `height` tiles by `width` vectors of the result's channels, in registers.
@@ -246,9 +247,15 @@ template <int lanes, int rows, int height, int width>
     for (int64_t i = 0; i < channels; ++i)
       step(i);
   }
+#pragma clang loop unroll(full)
   for (int r = 0; r < height; ++r)
-    for (int v = 0; v < width; ++v)
-      *reinterpret_cast<V*>(sums + r * sums_row + v * lanes) = sum[r][v];
+#pragma clang loop unroll(full)
+    for (int v = 0; v < width; ++v) {
+      auto* at = reinterpret_cast<V*>(sums + r * sums_row + v * lanes);
+      if (!summed.begins)
+        sum[r][v] += *at;
+      *at = sum[r][v];
+    }
 }
 
 template <int lanes, int rows, int height, int width>
@@ -258,6 +265,25 @@ template <int lanes, int rows, int height, int width>
     multiplyTiles<lanes, rows, height, width>(summed, left, right, sums, sums_row);
   else if constexpr (height > 1)
     multiplySome<lanes, rows, height - 1, width>(count, summed, left, right, sums, sums_row);
+}
+
+// All that is summed, a piece at a time: errors grow with the channels of a piece and with the pieces.
+template <int lanes, int rows, int width>
+[[gnu::always_inline]] inline void multiplyPieces(int64_t count, Summed summed, const float* left, const float* right,
+                                                  float* sums, int64_t sums_row) {
+  constexpr int64_t piece = 128;
+  const int64_t channels = summed.channels, slices = summed.slices, some = std::max<int64_t>(1, piece / channels);
+  // Also without a slice: sums of nothing.
+  for (int64_t slice = 0; slice == 0 || slice < slices; slice += some, left += some * summed.slice) {
+    summed.slices = std::min(some, slices - slice);
+    for (int64_t channel = 0; channel < channels; channel += piece) {
+      summed.channels = std::min(piece, channels - channel);
+      multiplySome<lanes, rows, rows, width>(count, summed, left + channel / lanes * winograd_spaced * rows * lanes,
+                                             right, sums, sums_row);
+      right += summed.channels * summed.slices * width * lanes;
+      summed.begins = false;
+    }
+  }
 }
 
 // The results of a tile for one vector of channels from `channel` on.
@@ -452,11 +478,11 @@ template <int lanes, int rows, int width>
   for (int64_t position = 0; position < winograd_positions && !call.plain; ++position)
     for (int64_t slice = 0; slice < block.slices; ++slice) {
       const auto [first, count] = winogradSlices(shape, block.first_slice + slice);
-      const Summed summed = {channels, count, shape.depth.dilation * groups * to_next_input};
+      const Summed summed = {channels, count, shape.depth.dilation * groups * to_next_input, true};
       const int64_t input = block.first_slice + slice - shape.depth.padding + first * shape.depth.dilation;
       const float* left = block.inputs + (input - block.first_input) * groups * to_next_input + position * rows * lanes;
       for (int64_t at = 0, number = 0; at < block.count; at += block.group, ++number)
-        multiplySome<lanes, rows, rows, width>(
+        multiplyPieces<lanes, rows, width>(
             std::min(block.group, block.count - at), summed, left + number * to_next_input,
             right + (position * shape.depth.window + first) * of_slice,
             block.sums + ((slice * groups + number) * winograd_positions + position) * rows * row, row);

@@ -35,8 +35,23 @@ const Geometry gradient_geometries[] = {
     {1, 70, 20, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, {1, 70, 130, {4, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
 };
 
+// With slices: windows of one to four, with gaps, and slices of the window and of the image that meet padding alone.
+const Geometry gradient_volumes[] = {
+    {1, 16, 16, {5, 8, 8}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {2, 18, 20, {5, 5, 4}, {3, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {2, 17, 18, {3, 5, 4}, {1, 3, 3}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}},
+    {2, 17, 18, {3, 5, 4}, {1, 3, 3}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
+    {1, 24, 18, {6, 6, 5}, {2, 3, 3}, {1, 1, 1}, {3, 2, 1}, {2, 1, 1}},
+    {1, 5, 20, {7, 3, 7}, {3, 3, 3}, {1, 1, 1}, {4, 3, 2}, {5, 2, 3}},
+    {1, 33, 5, {9, 7, 4}, {4, 3, 3}, {1, 1, 1}, {1, 1, 1}, {2, 1, 1}},
+    {3, 16, 70, {1, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {1, 5, 6, {9, 18, 18}, {2, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+};
+
 TEST_F(WinogradGradient, AgreesWithTheDefinition) {
-  for (const Geometry& geometry : gradient_geometries)
+  std::vector<Geometry> geometries(std::begin(gradient_geometries), std::end(gradient_geometries));
+  geometries.insert(geometries.end(), std::begin(gradient_volumes), std::end(gradient_volumes));
+  for (const Geometry& geometry : geometries)
     for (int threads : {1, 2, 7}) {
       setMaxThreads(threads);
       Trial trial(described(geometry, /*channels_last=*/threads < 7));
@@ -57,7 +72,11 @@ TEST_F(WinogradGradient, OtherLayouts) {
 }
 
 TEST_F(WinogradGradient, BitsDoNotDependOnThreads) {
-  for (const Geometry& geometry : {gradient_geometries[7], gradient_geometries[11], gradient_geometries[9]}) {
+  for (const Geometry& geometry :
+       {gradient_geometries[7], gradient_geometries[11], gradient_geometries[9], gradient_volumes[1],
+        // One slice's blocks are transformed at once; some slices of one block's.
+        Geometry{1, 16, 16, {4, 30, 30}, {2, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+        Geometry{1, 200, 200, {7, 17, 17}, {2, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}}) {
     std::vector<float> first;
     for (int threads : {1, 2, 3, 16}) {
       setMaxThreads(threads);
@@ -98,6 +117,29 @@ TEST_F(WinogradGradient, SpecialNumbers) {
         }
 }
 
+TEST_F(WinogradGradient, SpecialNumbersWithSlices) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (float special : {inf, -inf, nan})
+    for (bool of_input : {true, false})
+      for (size_t place : {0, 5, 40}) {
+        Trial trial(described({2, 20, 18, {4, 3, 7}, {2, 3, 3}, {1, 1, 1}, {2, 1, 1}, {3, 1, 1}}));
+        (of_input ? trial.input : trial.weight).wide[place * (of_input ? 20 : 18) + 3] = special;
+        trial.run();
+        const std::vector<double> expected = trial.reference();
+        size_t at = 0;
+        Dims index(5, 0);
+        do {
+          const double wanted = expected[at++], made = trial.out.at(index);
+          if (std::isnan(wanted))
+            EXPECT_TRUE(std::isnan(made)) << index[0] << " " << index[1] << " " << index[2];
+          else if (std::isinf(wanted))
+            EXPECT_EQ(made, wanted);
+          else
+            EXPECT_LE(std::abs(made - wanted), 1e-4 * std::max(1.0, std::abs(wanted))) << index[0] << " " << index[1];
+        } while (next(index, trial.desc.out.sizes));
+      }
+}
+
 // Sums of blocks of tiles, so that errors do not grow with an image's size.
 TEST_F(WinogradGradient, LargestErrorIsLikeThatOfDirectSums) {
   double errors[2] = {};
@@ -134,6 +176,9 @@ TEST_F(WinogradGradient, IsTakenWhereItPays) {
   EXPECT_NE(automatic({1, 3, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}), gradient_name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}), gradient_name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}), gradient_name);
+  EXPECT_EQ(automatic({1, 64, 64, {8, 28, 28}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}), gradient_name);
+  EXPECT_EQ(automatic({1, 64, 64, {8, 28, 28}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}}), gradient_name);
+  EXPECT_NE(automatic({1, 64, 64, {8, 28, 28}, {3, 3, 3}, {2, 1, 1}, {1, 1, 1}, {1, 1, 1}}), gradient_name);
 }
 
 }  // namespace
