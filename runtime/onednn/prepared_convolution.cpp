@@ -78,10 +78,10 @@ std::optional<WinogradPostOp> winogradPostOp(const TailOp& op) {
   found.slot = op.slot;
   found.image = stride(0);
   found.channel = stride(1);
-  const size_t rows = op.operand.sizes.size() - 2;
-  found.slice = rows > 2 ? stride(2) : 0;
-  found.row = stride(rows);
-  found.place = stride(rows + 1);
+  const size_t places = op.operand.sizes.size() - 1;
+  found.slice = places > 3 ? stride(2) : 0;
+  found.row = places > 2 ? stride(places - 1) : 0;
+  found.place = stride(places);
   return found.channel > 1 ? std::nullopt : std::optional(found);
 }
 
@@ -196,20 +196,21 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
   const bool operands = std::all_of(desc_.post_ops.begin(), desc_.post_ops.end(),
                                     [&](const PostOpDesc& op) { return isWide(op.operand); });
-  const size_t rows = window.size() - 2;  // the dimension
-  if (rows < 2 || rows > 3 || window[rows] != 3 || window[rows + 1] != 3 ||
-      desc_.stride != std::vector<int64_t>(rows, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
+  // The dimension of the places of a row; that of the rows and of the slices before it, if any.
+  const size_t places = window.size() - 1, rows = places - 1;
+  const bool has_rows = places > 2, slices = places > 3, flat = !has_rows || window[rows] == 1;
+  if (places > 4 || window[places] != 3 || (!flat && window[rows] != 3) || (flat && gradient) ||
+      desc_.stride != std::vector<int64_t>(places - 1, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
       !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
-  const bool slices = rows > 2;
   auto image = [&](const TensorDesc& tensor) {
-    return ChannelsLast{tensor.sizes[rows],
-                        tensor.sizes[rows + 1],
+    return ChannelsLast{has_rows ? tensor.sizes[rows] : 1,
+                        tensor.sizes[places],
                         tensor.sizes[1],
                         tensor.strides[0],
-                        tensor.strides[rows],
-                        tensor.strides[rows + 1],
+                        has_rows ? tensor.strides[rows] : 0,
+                        tensor.strides[places],
                         slices ? tensor.sizes[2] : 1,
                         slices ? tensor.strides[2] : 0};
   };
@@ -221,9 +222,11 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   for (size_t d = 0; d < desc_.stride.size(); ++d)
     if (padding(d) < 0)
       return std::nullopt;
+  shape.flat = flat;
   for (size_t d = 0; d < 2; ++d) {
-    shape.dilation[d] = desc_.dilation[rows - 2 + d];
-    shape.padding[d] = padding(rows - 2 + d);
+    const bool present = d || has_rows;
+    shape.dilation[d] = present ? desc_.dilation[rows - 2 + d] : 1;
+    shape.padding[d] = present ? padding(rows - 2 + d) : 0;
   }
   if (slices)
     shape.depth = {window[2], padding(0), desc_.dilation[0]};
@@ -245,9 +248,9 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   if (!wanted && !winogradPays(shape, desc_.pack_weight && !desc_.weight_changes, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;
-  const WinogradWeight weight{strides[transposed], strides[!transposed], strides[rows],
-                              strides[rows + 1],   plan.given_origin,    slices ? strides[2] : 0};
-  sequence_.implementation = "winograd F(2x2, 3x3)";
+  const WinogradWeight weight{strides[transposed], strides[!transposed], has_rows ? strides[rows] : 0,
+                              strides[places],     plan.given_origin,    slices ? strides[2] : 0};
+  sequence_.implementation = flat ? "winograd F(2, 3)" : "winograd F(2x2, 3x3)";
   std::string why;
   if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
     return std::nullopt;

@@ -12,6 +12,12 @@ namespace zefuse::onednn {
 
 namespace {
 
+int64_t positionsOf(const WinogradShape& shape) { return winogradPositions(shape.flat ? 1 : 2); }
+int64_t windowOf(const WinogradShape& shape) { return shape.flat ? 3 : 9; }
+double transformationOf(const WinogradShape& shape) {
+  return shape.flat ? WinogradCosts::flat_transformation : WinogradCosts::transformation;
+}
+
 int64_t upTo(int64_t count, int64_t whole) { return (count + whole - 1) / whole * whole; }
 
 int64_t tilesAlong(int64_t size, int64_t dilation) {
@@ -30,7 +36,7 @@ int64_t panelsOf(const WinogradShape& shape, const WinogradLevel& level) {
 
 // Of one position's weight, in elements.
 int64_t packedElements(const WinogradShape& shape, const WinogradLevel& level) {
-  return winograd_positions * shape.depth.window * shape.input.channels * paddedOutChannels(shape, level);
+  return positionsOf(shape) * shape.depth.window * shape.input.channels * paddedOutChannels(shape, level);
 }
 
 // How many slices of the input so many of the result take.
@@ -48,7 +54,7 @@ struct Blocking {
 Blocking blockingOf(const WinogradShape& shape, const WinogradLevel& level) {
   constexpr int64_t bytes = 512 << 10, fewest = 24, most = 48;
   const int64_t tiles = winogradTiles(shape).count, all = upTo(tiles, level.rows);
-  const int64_t tile = winograd_positions * shape.input.channels * int64_t(sizeof(float));
+  const int64_t tile = positionsOf(shape) * shape.input.channels * int64_t(sizeof(float));
   if (shape.out.depth == 1 && shape.depth.window == 1) {
     const int64_t wanted = upTo(std::clamp(bytes / tile, fewest, most), level.rows);
     return {std::min(tiles <= 2 * wanted ? upTo(tiles, level.rows) : wanted, all), 1};
@@ -63,9 +69,9 @@ Blocking blockingOf(const WinogradShape& shape, const WinogradLevel& level) {
       if (best.tiles && count * slices > fewest && count * behind * tile > bytes)
         break;
       // For one channel of the input.
-      const double products = double(winograd_positions * shape.depth.window * shape.out.channels) *
+      const double products = double(positionsOf(shape) * shape.depth.window * shape.out.channels) *
                               std::max(sliced, double(fewest * pieces(tiles, count) * slice_blocks));
-      const double time = products + WinogradCosts::transformation * double(tiles * behind * slice_blocks);
+      const double time = products + transformationOf(shape) * double(tiles * behind * slice_blocks);
       if (!best.tiles || time < least) {
         best = {count, slices};
         least = time;
@@ -77,7 +83,7 @@ Blocking blockingOf(const WinogradShape& shape, const WinogradLevel& level) {
 }  // namespace
 
 WinogradTiles winogradTiles(const WinogradShape& shape) {
-  const int64_t high = tilesAlong(shape.out.height, shape.dilation[0]);
+  const int64_t high = shape.flat ? shape.out.height : tilesAlong(shape.out.height, shape.dilation[0]);
   const int64_t wide = tilesAlong(shape.out.width, shape.dilation[1]);
   return {high, wide, shape.images * high * wide};
 }
@@ -91,7 +97,7 @@ bool winogradAvailable() {
 }
 
 bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
-  const WinogradLevel* level = winogradLevel();
+  const WinogradLevel* level = winogradLevel(shape.flat);
   using Costs = WinogradCosts;
   if (!winogradAvailable() || std::min(shape.input.channels, shape.out.channels) < Costs::fewest_channels)
     return false;
@@ -107,8 +113,9 @@ bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
   };
   const double slices_met = met(shape.depth, shape.input.depth, shape.out.depth);
   // oneDNN leaves out what meets padding, a tile multiplies it.
-  const double met_in_slice = met({3, shape.padding[0], shape.dilation[0]}, shape.input.height, shape.out.height) *
-                              met({3, shape.padding[1], shape.dilation[1]}, shape.input.width, shape.out.width);
+  const double met_in_slice =
+      met({shape.flat ? 1 : 3, shape.padding[0], shape.dilation[0]}, shape.input.height, shape.out.height) *
+      met({3, shape.padding[1], shape.dilation[1]}, shape.input.width, shape.out.width);
   // An input's channels are transformed once for all slices of a block.
   const int64_t slices = blockingOf(shape, *level).slices;
   const double transformed = double(shape.input.channels * slicesBehind(shape, slices)) / double(slices) + out;
@@ -119,17 +126,20 @@ bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
     const double reads = weight_bytes > near_bytes ? weight_bytes * reading * std::max(1.0, threads / readers) : 0;
     return std::max(products, reads);
   };
-  const double ours = winograd_positions * slices_met * tiles * in * double(paddedOutChannels(shape, *level)) +
-                      Costs::transformation * tiles * transformed + (packed ? 0 : Costs::packing * in * out);
-  const double direct = (9 * slices_met * met_in_slice * places + (packed ? 0 : Costs::copying)) * in * out;
+  const double ours = double(positionsOf(shape)) * slices_met * tiles * in * double(paddedOutChannels(shape, *level)) +
+                      transformationOf(shape) * tiles * transformed +
+                      (packed ? 0 : Costs::packing * double(windowOf(shape)) / 9 * in * out);
+  const double direct =
+      (double(windowOf(shape)) * (slices_met * met_in_slice * places + (packed ? 0 : Costs::copying / 9))) * in * out;
   const double of_weight = in * out * sizeof(float);
-  return Costs::margin * whole(ours, winograd_positions * of_weight) < whole(direct, 9 * of_weight);
+  return Costs::margin * whole(ours, double(positionsOf(shape)) * of_weight) <
+         whole(direct, double(windowOf(shape)) * of_weight);
 }
 
 WinogradStep::WinogradStep(Sequence& sequence, WinogradShape shape, const WinogradWeight& weight, bool has_bias,
                            bool packed)
     : shape_(std::move(shape)), weight_(weight), has_bias_(has_bias), packed_(packed), threads_(maxThreads()) {
-  const WinogradLevel& level = *winogradLevel();
+  const WinogradLevel& level = *winogradLevel(shape_.flat);
   tiles_ = winogradTiles(shape_).count;
   const Blocking blocking = blockingOf(shape_, level);
   block_ = blocking.tiles;
@@ -137,20 +147,21 @@ WinogradStep::WinogradStep(Sequence& sequence, WinogradShape shape, const Winogr
   blocks_ = (tiles_ + block_ - 1) / block_;
   slice_blocks_ = (shape_.out.depth + slices_ - 1) / slices_;
   transforms_first_ = threads_ > 1 && blocks_ * slice_blocks_ < 3 * threads_;
-  inputs_bytes_ = winograd_spaced * block_ * upTo(shape_.input.channels, level.lanes) * int64_t(sizeof(float)) *
-                  (transforms_first_ ? shape_.input.depth : slicesBehind(shape_, slices_));
-  sums_bytes_ = winograd_positions * block_ * slices_ * level.vectors * level.lanes * int64_t(sizeof(float));
+  inputs_bytes_ = winogradSpaced(shape_.flat ? 1 : 2) * block_ * upTo(shape_.input.channels, level.lanes) *
+                  int64_t(sizeof(float)) * (transforms_first_ ? shape_.input.depth : slicesBehind(shape_, slices_));
+  sums_bytes_ =
+      winogradPositions(shape_.flat ? 1 : 2) * block_ * slices_ * level.vectors * level.lanes * int64_t(sizeof(float));
   inputs_at_ = transforms_first_ ? sequence.reserve(size_t(inputs_bytes_ * blocks_)) : 0;
   sums_at_ = sequence.reserve(size_t(threads_ * (sums_bytes_ + (transforms_first_ ? 0 : inputs_bytes_))));
 }
 
 // With a line behind it, for whether it holds the plain weight.
 size_t WinogradStep::packedBytes() const {
-  return size_t(packedElements(shape_, *winogradLevel())) * sizeof(float) + 64;
+  return size_t(packedElements(shape_, *winogradLevel(shape_.flat))) * sizeof(float) + 64;
 }
 
 void WinogradStep::pack(const void* weight, void* packed) const {
-  const WinogradLevel& level = *winogradLevel();
+  const WinogradLevel& level = *winogradLevel(shape_.flat);
   const auto* from = reinterpret_cast<const float*>(static_cast<const std::byte*>(weight) + weight_.origin);
   auto* to = static_cast<float*>(packed);
   auto packAll = [&](bool plain) {
@@ -169,7 +180,7 @@ void WinogradStep::pack(const void* weight, void* packed) const {
 }
 
 void WinogradStep::run(std::span<void* const> addresses, std::byte* scratch) const {
-  const WinogradLevel& level = *winogradLevel();
+  const WinogradLevel& level = *winogradLevel(shape_.flat);
   if (!packed_)
     pack(addresses[slotB], addresses[slotWeights]);
   const auto* weight = static_cast<const float*>(addresses[slotWeights]);

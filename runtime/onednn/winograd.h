@@ -44,9 +44,10 @@ struct WinogradShape {
   int64_t padding[2], dilation[2];  // of rows, of places in a row
   std::vector<WinogradPostOp> post_ops;
   WinogradDepth depth = {};
+  bool flat = false;  // windows of one row, 1x3: tiles of 1x2 results, F(2, 3), with 4 products for 6
 };
 
-// The weight [O, C, 3, 3], or with slices in front of the rows, which may lie mirrored.
+// The weight [O, C, 3, 3], or one row of it, or with slices in front of the rows, which may lie mirrored.
 struct WinogradWeight {
   int64_t out_channel, channel, row, place;  // strides
   size_t origin = 0;                         // bytes to the element of index 0

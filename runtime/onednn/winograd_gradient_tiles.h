@@ -88,11 +88,11 @@ template <int lanes, int input_vectors>
   constexpr int64_t of_input = panel_position<lanes, input_vectors>;
   Tiles tiles(call.forward, first, slice);
   for (int64_t end = at + count; at < end; ++at, tiles.advance())
-    transformImage<lanes, int(of_input)>(call.forward, tiles.place(),
-                                         [&](int64_t number) __attribute__((always_inline)) {
-                                           return inputs + number / input_vectors * winograd_positions * of_input +
-                                                  (at * input_vectors + number % input_vectors) * lanes;
-                                         });
+    transformImage<lanes, int(of_input), 2>(call.forward, tiles.place(),
+                                            [&](int64_t number) __attribute__((always_inline)) {
+                                              return inputs + number / input_vectors * winograd_positions * of_input +
+                                                     (at * input_vectors + number % input_vectors) * lanes;
+                                            });
 }
 
 template <int lanes, int gradient_vectors>

@@ -111,7 +111,7 @@ void compare(const std::vector<int64_t>& shape, const Slices& slices, bool pack,
   Memory x(bytesOf(desc.input)), y(bytesOf(result)), w(bytesOf(windows)), bias(size_t(out) * sizeof(float));
   std::vector<Contender> contenders;
   std::string taken, other;
-  const LibraryWay ours = depthwise || height == 1 ? LibraryWay::automatic : LibraryWay::winograd;
+  const LibraryWay ours = depthwise ? LibraryWay::automatic : LibraryWay::winograd;
   for (LibraryWay way : {LibraryWay::automatic, LibraryWay::direct, ours}) {
     desc.way = way;
     auto found = Convolution::get(desc);

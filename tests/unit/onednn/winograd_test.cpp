@@ -46,11 +46,26 @@ const Geometry volumes[] = {
     {1, 18, 20, {4, 5, 5}, {2, 3, 3}, {1, 1, 1}, {0, 0, 0}, {3, 1, 1}},
 };
 
+// Windows of one row: sequences, images and slices.
+const Geometry sequences[] = {
+    {2, 20, 40, {17}, {3}, {1}, {1}, {1}},
+    {1, 16, 16, {8}, {3}, {1}, {0}, {1}},
+    {3, 33, 17, {1}, {3}, {1}, {1}, {1}},
+    {1, 5, 70, {29}, {3}, {1}, {5}, {5}},
+    {1, 18, 33, {40}, {3}, {1}, {3}, {4}},
+    {1, 140, 20, {75}, {3}, {1}, {2}, {1}},
+    {2, 20, 18, {5, 7}, {1, 3}, {1, 1}, {0, 1}, {1, 1}},
+    {1, 17, 33, {4, 6}, {1, 3}, {1, 1}, {1, 2}, {1, 2}},
+    {1, 18, 17, {5, 3, 6}, {2, 1, 3}, {1, 1, 1}, {1, 0, 1}, {2, 1, 1}},
+};
+constexpr const char* flat_name = "winograd F(2, 3)";
+
 class Winograd : public WinogradFixture {};
 
 std::vector<Geometry> all() {
   std::vector<Geometry> result(std::begin(geometries), std::end(geometries));
   result.insert(result.end(), std::begin(volumes), std::end(volumes));
+  result.insert(result.end(), std::begin(sequences), std::end(sequences));
   return result;
 }
 
@@ -73,7 +88,9 @@ TEST_F(Winograd, AgreesWithTheDefinition) {
         desc.bias = dense(DType::f32, {geometry.out});
         Trial trial(desc);
         trial.expectCorrect();
-        EXPECT_EQ(trial.implementation.starts_with(name), hasWinograd(geometry, kind)) << trial.implementation;
+        const bool flat = geometry.kernel.size() == 1 || geometry.kernel[geometry.kernel.size() - 2] == 1;
+        EXPECT_EQ(trial.implementation.starts_with(flat ? flat_name : name), hasWinograd(geometry, kind))
+            << trial.implementation;
       }
 }
 
@@ -107,6 +124,20 @@ TEST_F(Winograd, PostOpsOfSlices) {
     }
 }
 
+TEST_F(Winograd, PostOpsOfSequences) {
+  for (const Dims& sizes : {Dims{2, 40, 1}, Dims{1, 40, 1}, Dims{2, 1, 17}}) {
+    ConvolutionDesc desc = describeWinograd(sequences[0]);
+    desc.bias = dense(DType::f32, {40});
+    desc.post_ops = {{PostOpKind::silu, {}},
+                     {PostOpKind::add, desc.out},
+                     {PostOpKind::mul, dense(DType::f32, sizes)},
+                     {PostOpKind::relu6, {}}};
+    Trial trial(desc);
+    trial.expectCorrect();
+    EXPECT_EQ(trial.implementation, flat_name);
+  }
+}
+
 // An operand with its own place for each channel and column cannot be read by vectors of channels.
 TEST_F(Winograd, OtherPostOpsInPassesOfTheirOwn) {
   ConvolutionDesc desc = describeWinograd(geometries[1]);
@@ -125,11 +156,11 @@ void expectTheDefinition(Trial& trial) {
   do {
     const double wanted = expected[at++], made = trial.out.at(index);
     if (std::isnan(wanted))
-      EXPECT_TRUE(std::isnan(made)) << index[1] << " " << index[2] << " " << index[3];
+      EXPECT_TRUE(std::isnan(made)) << index[1] << " " << index.back();
     else if (std::abs(wanted) > std::numeric_limits<float>::max())
       EXPECT_EQ(made, std::copysign(std::numeric_limits<float>::infinity(), wanted));
     else
-      EXPECT_LE(std::abs(made - wanted), 1e-4 * std::max(1.0, std::abs(wanted))) << index[2] << " " << index[3];
+      EXPECT_LE(std::abs(made - wanted), 1e-4 * std::max(1.0, std::abs(wanted))) << index[1] << " " << index.back();
   } while (next(index, trial.desc.out.sizes));
 }
 
@@ -159,6 +190,18 @@ TEST_F(Winograd, SpecialNumbersWithSlices) {
       }
 }
 
+TEST_F(Winograd, SpecialNumbersOfSequences) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (float special : {inf, -inf, nan, 2e38f})
+    for (bool of_input : {true, false})
+      for (size_t place : {0, 5, 6, 16}) {
+        ConvolutionDesc desc = describeWinograd({1, 20, 40, {17}, {3}, {1}, {2}, {2}});
+        Trial trial(desc);
+        (of_input ? trial.input : trial.weight).wide[place * 20 + 3] = special;
+        expectTheDefinition(trial);
+      }
+}
+
 TEST_F(Winograd, SpecialNumbersOfTheWeight) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (float special : {inf, -inf, nan, 3e38f})
@@ -175,7 +218,8 @@ TEST_F(Winograd, SpecialNumbersOfTheWeight) {
 // One order of each element's sum, whatever the number of threads and however many images come with it.
 TEST_F(Winograd, BitsDoNotDependOnThreads) {
   for (const Geometry& geometry : {Geometry{2, 40, 72, {15, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
-                                   Geometry{1, 40, 72, {7, 9, 10}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}}) {
+                                   Geometry{1, 40, 72, {7, 9, 10}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+                                   Geometry{2, 150, 72, {133}, {3}, {1}, {1}, {1}}}) {
     std::vector<float> first;
     for (int threads : {1, 2, 3, 16}) {
       setMaxThreads(threads);
@@ -227,6 +271,12 @@ TEST_F(Winograd, IsTakenWhereItPays) {
   EXPECT_NE(automatic({1, 3, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}), name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}), name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}), name);
+  // Windows of one row save less: fewer than 64 channels are not worth their transformation.
+  EXPECT_EQ(automatic({1, 128, 128, {400}, {3}, {1}, {1}, {1}}), flat_name);
+  EXPECT_EQ(automatic({1, 128, 128, {400}, {3}, {1}, {9}, {9}}), flat_name);
+  EXPECT_NE(automatic({1, 32, 32, {400}, {3}, {1}, {1}, {1}}), flat_name);
+  EXPECT_NE(automatic({1, 128, 128, {400}, {3}, {2}, {1}, {1}}), flat_name);
+  EXPECT_NE(automatic({1, 128, 128, {400}, {5}, {1}, {2}, {1}}), flat_name);
   // Windows of several slices, with one step.
   EXPECT_EQ(automatic({1, 64, 64, {16, 28, 28}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}), name);
   EXPECT_EQ(automatic({1, 64, 64, {16, 28, 28}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}}), name);
