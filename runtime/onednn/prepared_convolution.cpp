@@ -3,9 +3,11 @@
 #include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/cpu_isa.h"
+#include "runtime/onednn/depthwise.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/team.h"
+#include "runtime/onednn/vector_post_ops.h"
 #include "runtime/onednn/winograd.h"
 #include "runtime/onednn/winograd_gradient.h"
 
@@ -69,7 +71,7 @@ bool hasEveryElement(const TensorDesc& operand, const TensorDesc& out) { return 
 
 // nullopt for what Winograd's convolution leaves to oneDNN: a pass over the result.
 std::optional<WinogradPostOp> winogradPostOp(const TailOp& op) {
-  if (op.kind == PostOpKind::tanh || op.kind == PostOpKind::gelu_erf || op.kind == PostOpKind::gelu_tanh)
+  if (!hasVectorPostOp(op.kind))
     return std::nullopt;
   WinogradPostOp found{op.kind};
   if (op.slot < 0)
@@ -263,6 +265,77 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   return plan;
 }
 
+// A depthwise kernel of our own, for what oneDNN has none for. Other types than f32 are computed in it.
+std::optional<PreparedConvolution::Plan> PreparedConvolution::searchOwnDepthwise() {
+  if (!isDepthwise(desc_) || !depthwiseAvailable() || hasCodes(desc_.input))
+    return std::nullopt;
+  const bool transposed = desc_.kind == ConvolutionKind::transposed, gradient = desc_.kind == ConvolutionKind::weights;
+  auto isNarrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype != DType::f32; };
+  bool narrow = isNarrow(desc_.input) || isNarrow(desc_.weight) || isNarrow(desc_.out) || isNarrow(desc_.bias);
+  for (const PostOpDesc& op : desc_.post_ops)
+    narrow |= isNarrow(op.operand);
+  Plan plan = makePlan({.widen = narrow, .channels_last = true, .mirrored = false, .padded = false});
+  const size_t rank = desc_.stride.size(), missing = 3 - rank;
+  // Dimensions that are not there have one place.
+  auto inVolume = [&](const std::vector<int64_t>& given, size_t begin, int64_t other, int64_t (&to)[3]) {
+    for (size_t d = 0; d < 3; ++d)
+      to[d] = d < missing ? other : given[begin + d - missing];
+  };
+  auto volume = [&](const TensorDesc& tensor) {
+    DepthwiseVolume result{{}, {}, tensor.strides[0]};
+    inVolume(tensor.sizes, 2, 1, result.sizes);
+    inVolume(tensor.strides, 2, 0, result.strides);
+    return result;
+  };
+  DepthwiseShape shape{desc_.input.sizes[0],
+                       desc_.groups,
+                       volume(plan.input),
+                       volume(gradient ? plan.weight : plan.out),
+                       {},
+                       {},
+                       {},
+                       {},
+                       transposed,
+                       {}};
+  const TensorDesc& window = gradient ? plan.out : plan.given;
+  inVolume(window.sizes, 2, 1, shape.window);
+  inVolume(desc_.stride, 0, 1, shape.stride);
+  inVolume(desc_.padding, 0, 0, shape.padding);
+  inVolume(desc_.dilation, 0, 1, shape.dilation);
+  DepthwiseWeight weight{window.strides[0], {}, 0, window.dtype == DType::bf16};
+  inVolume(window.strides, 2, 0, weight.strides);
+  sequence_.implementation = "depthwise";
+  if (gradient) {
+    sequence_.own = std::make_shared<DepthwiseGradientStep>(sequence_, std::move(shape), weight);
+    return plan;
+  }
+  for (; plan.fused < plan.tail.size() && hasVectorPostOp(plan.tail[plan.fused].kind); ++plan.fused) {
+    const TailOp& op = plan.tail[plan.fused];
+    DepthwisePostOp found{op.kind, op.slot, 0, 0, {}};
+    if (op.slot >= 0) {
+      auto stride = [&](size_t d) { return op.operand.sizes[d] == 1 ? 0 : op.operand.strides[d]; };
+      found.image = stride(0);
+      found.channel = stride(1);
+      for (size_t d = 0; d < rank; ++d)
+        found.strides[missing + d] = stride(2 + d);
+      if (found.channel > 1)
+        break;
+    }
+    shape.post_ops.push_back(found);
+  }
+  std::string why;
+  if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+    return std::nullopt;
+  const bool bias = desc_.bias.has_value();
+  const auto step = std::make_shared<DepthwiseStep>(sequence_, std::move(shape), weight, bias, desc_.pack_weight);
+  sequence_.own = step;
+  if (desc_.pack_weight)
+    sequence_.prepareOwnPacking(plan.given, step->packedBytes());
+  else
+    sequence_.weights_offset = sequence_.reserve(step->packedBytes());
+  return plan;
+}
+
 // In order of preference: a kernel of depthwise convolutions; channels last as it is, mirrored where that serves, or
 // with its padding copied; with post-ops run on their own; row-major; by a product (`isByProduct`), computing in f32 on
 // a CPU without bf16 instructions, or without those for codes. oneDNN's reference implementation, slow and right, where
@@ -279,6 +352,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string
   // Also with its padding copied: a kernel of groups takes 4 to 5 times as long.
   if (!found)
     found = searchAmong({Kind::depthwise}, {false, true}, why);
+  if (!found)
+    found = searchOwnDepthwise();
   return found ? found : searchAmong({Kind::direct, Kind::product, Kind::reference}, {false, true}, why);
 }
 

@@ -33,6 +33,7 @@ private:
   bool add(const Plan& plan, Kind kind, std::string& why);
   bool addWeights(const Plan& plan, Kind kind, std::string& why);
   std::optional<Plan> searchWinograd();
+  std::optional<Plan> searchOwnDepthwise();
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;
 

@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "common/plan/plan_generated.h"
-#include "runtime/onednn/vector_memory.h"
+#include "runtime/onednn/vector_post_ops.h"
 #include "runtime/onednn/winograd.h"
 
 namespace zefuse::onednn {
@@ -320,30 +319,6 @@ template <int lanes, bool whole>
   return x;
 }
 
-// NaN stays; -0 becomes 0.
-template <int lanes> [[gnu::always_inline]] inline void clampBelow(Vector<lanes>& x) {
-  const Vector<lanes> zero = {};
-  x = x <= zero ? zero : x;
-}
-template <int lanes> [[gnu::always_inline]] inline void clampAbove(Vector<lanes>& x) {
-  const Vector<lanes> six = Vector<lanes>{} + 6.f;
-  x = x > six ? six : x;
-}
-
-template <int lanes> [[gnu::always_inline]] inline void activate(plan::PostOpKind kind, Vector<lanes>& x) {
-  using plan::PostOpKind;
-  if (kind == PostOpKind::hardswish) {
-    Vector<lanes> gate = x + 3.f;
-    clampBelow<lanes>(gate);
-    clampAbove<lanes>(gate);
-    x = x * gate * (1.f / 6);
-  } else {
-    Vector<lanes> gate = x;
-    sigmoid<lanes>(gate);
-    x = kind == PostOpKind::silu ? x * gate : gate;
-  }
-}
-
 // Bias and post-ops, and to memory. `first`: the tile's first place.
 template <int lanes, bool whole, int high>
 [[gnu::always_inline]] inline void finish(const WinogradCall& call, Results<lanes, high>& y, const Place& first,
@@ -374,15 +349,6 @@ template <int lanes, bool whole, int high>
     case plan::PostOpKind::mul:
       overPlaces([&](Vector<lanes>& x, const Place& place)
                      __attribute__((always_inline)) { x *= operandAt<lanes, whole>(call, op, place, channel, count); });
-      break;
-    case plan::PostOpKind::relu:
-    case plan::PostOpKind::relu6:
-      for (auto& row : y)
-        for (auto& each : row) {
-          clampBelow<lanes>(each);
-          if (op.kind == plan::PostOpKind::relu6)
-            clampAbove<lanes>(each);
-        }
       break;
     default:
       for (auto& row : y)

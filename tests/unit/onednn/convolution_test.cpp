@@ -27,6 +27,10 @@ const Geometry geometries[] = {
     {2, 24, 24, {9, 8}, {7, 5}, {1, 1}, {3, 1}, {1, 2}, 24},
     {1, 17, 17, {11}, {4}, {1}, {1}, {2}, 17},
     {2, 16, 16, {40}, {5}, {2}, {12}, {3}, 16},
+    {2, 21, 21, {4, 5, 19}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 21},
+    {1, 40, 40, {5, 6, 11}, {3, 2, 5}, {2, 1, 2}, {1, 0, 2}, {1, 2, 1}, 40},
+    {1, 16, 16, {6, 4, 4}, {5, 1, 1}, {1, 1, 1}, {2, 0, 0}, {1, 1, 1}, 16},
+    {1, 9, 9, {3, 4, 8}, {1, 3, 7}, {1, 2, 3}, {0, 1, 3}, {1, 1, 2}, 9},
 };
 
 class Kinds : public ::testing::TestWithParam<ConvolutionKind> {};
@@ -105,6 +109,36 @@ TEST(Convolution, SequencesAreConvolvedByDepthwiseKernels) {
       trial.expectCorrect();
       EXPECT_NE(trial.implementation.find("dw"), std::string::npos) << trial.implementation;
     }
+}
+
+// oneDNN 3.2 has its reference for volumes, and for a transposed convolution with dilation.
+TEST(Convolution, VolumesAreConvolvedByADepthwiseKernelOfOurOwn) {
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
+    GTEST_SKIP() << "no AVX2 in this CPU";
+  const Geometry volume{2, 37, 37, {4, 5, 20}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, 37};
+  const Geometry image{1, 24, 24, {7, 9}, {3, 4}, {2, 3}, {2, 1}, {2, 3}, 24};
+  for (auto [kind, geometry] : {std::pair{ConvolutionKind::forward, volume},
+                                {ConvolutionKind::transposed, volume},
+                                {ConvolutionKind::transposed, image},
+                                {ConvolutionKind::weights, volume}})
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (bool pack : {true, false}) {
+        ConvolutionDesc desc = describe(kind, geometry, dtype, true);
+        if (kind != ConvolutionKind::weights) {
+          desc.pack_weight = pack;
+          desc.bias = dense(DType::f32, {desc.out.sizes[1]});
+          std::vector<int64_t> each_channel(desc.out.sizes.size(), 1);
+          each_channel[1] = desc.out.sizes[1];
+          desc.post_ops = {{PostOpKind::mul, dense(DType::f32, each_channel)},
+                           {PostOpKind::add, desc.out},
+                           {PostOpKind::silu, {}},
+                           {PostOpKind::tanh, {}},
+                           {PostOpKind::relu, {}}};
+        }
+        Trial trial(desc);
+        trial.expectCorrect();
+        EXPECT_EQ(trial.implementation.find("depthwise"), 0u) << trial.implementation;
+      }
 }
 
 // With AVX-512 oneDNN's kernel of groups takes long padding, and several times as long as the depthwise one, which
