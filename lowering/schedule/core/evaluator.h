@@ -164,7 +164,9 @@ private:
   Placed emitConcat(mlir::tensor::ConcatOp op, mlir::AffineMap at);
   // Whether each vector of lanes lies in one piece. `along`: the index in the dimension of the pieces.
   bool lanesShareAPiece(mlir::AffineExpr along, llvm::ArrayRef<Piece> pieces);
+  bool mostShareAPiece(mlir::AffineExpr along, llvm::ArrayRef<Piece> pieces);
   mlir::Value pieceOfAllLanes(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
+  mlir::Value pieceOfMostLanes(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
   mlir::Value pieceOfEachLane(mlir::tensor::ConcatOp op, llvm::ArrayRef<Piece> pieces, mlir::AffineMap at);
   bool isEmitted(Node node) const;  // where the next operation is inserted, its value is known
   class PadEmitter;

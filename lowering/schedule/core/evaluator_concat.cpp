@@ -2,6 +2,7 @@
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/evaluator.h"
 #include "lowering/schedule/core/scalar_ops.h"
+#include "lowering/schedule/core/short_pieces.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
@@ -27,8 +28,10 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
         return {};
     }
   const unsigned depth = scopes_.size() - 1;
-  const Value value = lanesShareAPiece(at.getResult(op.getDim()), pieces) ? pieceOfAllLanes(op, pieces, at)
-                                                                          : pieceOfEachLane(op, pieces, at);
+  const AffineExpr along = at.getResult(op.getDim());
+  const Value value = lanesShareAPiece(along, pieces)  ? pieceOfAllLanes(op, pieces, at)
+                      : mostShareAPiece(along, pieces) ? pieceOfMostLanes(op, pieces, at)
+                                                       : pieceOfEachLane(op, pieces, at);
   return failed() ? Placed() : Placed{value, depth};
 }
 
@@ -36,14 +39,13 @@ bool Evaluator::lanesShareAPiece(AffineExpr along, ArrayRef<Piece> pieces) {
   const AffineExpr step = dependsOnLanes(along) ? laneStep(along) : space_.constant(0);
   if (step && constantOf(step) == 0)
     return true;
-  if (!step || constantOf(step) != 1 || !lanes_.aligned)
-    return false;
-  auto whole = [&](AffineExpr expr) { return constantOf(expr) && *constantOf(expr) % lanes_.count == 0; };
-  LinearForm form = space_.linear(along);
-  return whole(form.constant) && llvm::all_of(pieces, [&](const Piece& piece) { return whole(piece.offset); }) &&
-         llvm::all_of(form.terms, [&](const LinearForm::Term& term) {
-           return term.atom == space_.dim(lanes_.dim) || whole(term.coefficient);
-         });
+  // Lanes stopped at a limit have no step, and are of the piece of those before it.
+  return lanes_.aligned &&
+         llvm::none_of(space_.linear(along).terms,
+                       [&](const LinearForm::Term& term) {
+                         return term.atom != space_.dim(lanes_.dim) && dependsOnLanes(term.atom);
+                       }) &&
+         vectorsAreOfOnePiece(space_, along, pieces, lanes_.dim, lanes_.count);
 }
 
 // A branch picks the piece, and loads in it keep their form.
@@ -64,6 +66,45 @@ Value Evaluator::pieceOfAllLanes(tensor::ConcatOp op, ArrayRef<Piece> pieces, Af
     Value bound = index(pieces[number + 1].offset);
     toInnermost();
     Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, bound);
+    return branch(loc, inside, type, piece, [&] { return self(self, number + 1); });
+  };
+  return from(from, 0);
+}
+
+// Lanes side by side, most of whose vectors lie in a piece although some lie across the border of two.
+bool Evaluator::mostShareAPiece(AffineExpr along, ArrayRef<Piece> pieces) {
+  constexpr size_t most_pieces = 8;  // each is written twice
+  return pieces.size() <= most_pieces && dependsOnLanes(along) && constantOf(laneStep(along)) == 1 &&
+         llvm::all_of(pieces, [&](const Piece& piece) {
+           auto size = constantOf(piece.size);
+           return size && constantOf(piece.offset) && *size >= int64_t(whole_piece * lanes_.count);
+         });
+}
+
+// As pieceOfAllLanes, and where lanes lie in two pieces as pieceOfEachLane.
+Value Evaluator::pieceOfMostLanes(tensor::ConcatOp op, ArrayRef<Piece> pieces, AffineMap at) {
+  Location loc = op.getLoc();
+  const Type type = withLanes(registerType(op.getResultType().getElementType()), lanes_.count);
+  Placed position = emitIndex(at.getResult(op.getDim()));
+  if (failed())
+    return {};
+  auto from = [&](auto&& self, unsigned number) -> Value {
+    if (number == pieces.size()) {
+      Value value = pieceOfEachLane(op, pieces, at);
+      toInnermost();
+      return value;
+    }
+    auto piece = [&] {
+      Value value = evaluate({pieces[number].value, pieceIndices(space_, op, pieces[number], at)});
+      toInnermost();
+      return value ? splat(builder_, value, lanes_.count) : Value();
+    };
+    const int64_t begin = *constantOf(pieces[number].offset), end = begin + *constantOf(pieces[number].size);
+    toInnermost();
+    // Below zero for what lies before the piece: as an unsigned number beyond all.
+    Value within = arith::SubIOp::create(builder_, loc, position.value, constantIndex(builder_, loc, begin));
+    Value bound = constantIndex(builder_, loc, end - begin - lanes_.count + 1);
+    Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::ult, within, bound);
     return branch(loc, inside, type, piece, [&] { return self(self, number + 1); });
   };
   return from(from, 0);

@@ -10,6 +10,7 @@
 #include "lowering/schedule/cpu/cpu.h"
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/scalar_ops.h"
+#include "lowering/schedule/core/short_pieces.h"
 #include "lowering/schedule/core/stages.h"
 #include "lowering/schedule/cpu/lane_values.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -532,8 +533,12 @@ void overBlocks(const ScheduleContext& context, unsigned dim, Value first, Value
     return arith::MulIOp::create(b, loc, a, constantIndex(b, loc, by));
   };
   Value one = constantIndex(b, loc, 1);
-  // In place a vector that overlaps the one before would read what that has written.
-  if (auto size = constantOf(space.size(dim)); size && (!context.in_place || *size % lanes == 0)) {
+  // In place a vector that overlaps the one before would read what that has written. Vectors of one piece of a
+  // concatenation each are so while they lie at multiples of the lanes.
+  auto mayOverlap = [&] {
+    return !context.in_place && !hasVectorsOfOnePiece(context.domain, context.graph, dim, unsigned(lanes));
+  };
+  if (auto size = constantOf(space.size(dim)); size && (*size % lanes == 0 || mayOverlap())) {
     auto loop = e.openLoop(first, last, one);
     Value base = times(loop.index(), lanes);
     bool aligned = *size % lanes == 0;

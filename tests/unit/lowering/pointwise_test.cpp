@@ -212,11 +212,39 @@ TEST_P(ShortPieces, HaveLanesOfOnePiece) {
   }
 }
 
+// Two pieces for each element, side by side: lanes are near each other along another dim, not rows apart.
+TEST_P(ShortPieces, HaveLanesThatLieNear) {
+  const int n = 64, width = 32;
+  const std::string of_piece = type(n, width),
+                    full = "tensor<" + std::to_string(n) + "x" + std::to_string(width) + "x2xf32>";
+  const std::string view = "tensor<" + std::to_string(n) + "x" + std::to_string(width) + "x1xf32>";
+  KernelText text;
+  text.input({"%x", of_piece, flat(width)});
+  text.empty("%e", of_piece);
+  text.generic("%p", "pp", {{"%x", of_piece, both}}, {"%e", of_piece, both}, "%s = math.exp %0 : f32\n yield %s : f32");
+  for (std::string name : {"%x", "%p"})
+    text.line(name + "v = zefuse.view " + name + " affine_map<(d0, d1, d2) -> (d0, d1)> : " + of_piece + " -> " + view);
+  text.line("%c = tensor.concat dim(2) %xv, %pv : (" + view + ", " + view + ") -> " + full);
+  text.output({"%c", full, "(d0, d1, d2) -> (d0 * " + std::to_string(2 * width) + " + d1 * 2 + d2)"});
+  Program program(text.module(), GetParam());
+  ASSERT_TRUE(program.ok());
+  Floats x = randomFloats(n * width);
+  Guarded out(n * width * 2);
+  program.run({x.data(), out.data()});
+  std::vector<double> expected;
+  for (int i = 0; i < n * width; ++i) {
+    expected.push_back(x[i]);
+    expected.push_back(std::exp(double(x[i])));
+  }
+  expectNear(out, expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, ShortPieces, testing::ValuesIn(targets()));
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Concat,
                          testing::Combine(testing::Values(std::tuple{6, 32, 16}, std::tuple{6, 5, 40},
-                                                          std::tuple{33, 0, 9}, std::tuple{2, 1, 1}),
+                                                          std::tuple{5, 45, 38}, std::tuple{33, 0, 9},
+                                                          std::tuple{2, 1, 1}),
                                           testing::ValuesIn(targets())));
 
 }  // namespace
