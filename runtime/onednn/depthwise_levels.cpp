@@ -1,5 +1,4 @@
-#include <dnnl.h>
-
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/depthwise_rows.h"
 
 namespace zefuse::onednn {
@@ -26,9 +25,7 @@ using namespace depthwise;
 
 const DepthwiseLevel* depthwiseLevel() {
   static constexpr DepthwiseLevel avx512 = {16, rowAvx512, gradientAvx512}, avx2 = {8, rowAvx2, gradientAvx2};
-  const auto isa = unsigned(dnnl_get_effective_cpu_isa());
-  auto has = [&](unsigned wanted) { return (isa & wanted) == wanted; };
-  return has(dnnl_cpu_isa_avx512_core) ? &avx512 : has(dnnl_cpu_isa_avx2) ? &avx2 : nullptr;
+  return hasIsa(dnnl_cpu_isa_avx512_core) ? &avx512 : hasIsa(dnnl_cpu_isa_avx2) ? &avx2 : nullptr;
 }
 
 }  // namespace zefuse::onednn

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <dnnl.h>
 #include <limits>
 
 #include "runtime/onednn/bf16.h"
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/panel_packing.h"
 #include "runtime/onednn/panel_product.h"
 #include "runtime/onednn/scratch_parts.h"
@@ -457,9 +457,7 @@ struct Level {
 const Level* level() {
   static constexpr Level avx512 = {most_columns<16>, packAvx512, runAvx512};
   static constexpr Level avx2 = {most_columns<8>, packAvx2, runAvx2};
-  const auto isa = unsigned(dnnl_get_effective_cpu_isa());
-  auto has = [&](unsigned wanted) { return (isa & wanted) == wanted; };
-  return has(dnnl_cpu_isa_avx512_core) ? &avx512 : has(dnnl_cpu_isa_avx2) ? &avx2 : nullptr;
+  return hasIsa(dnnl_cpu_isa_avx512_core) ? &avx512 : hasIsa(dnnl_cpu_isa_avx2) ? &avx2 : nullptr;
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include <dnnl.h>
-
+#include "runtime/onednn/cpu_isa.h"
 #include "runtime/onednn/winograd_tiles.h"
 
 namespace zefuse::onednn {
@@ -91,9 +90,7 @@ const WinogradLevel* winogradLevel(bool flat) {
       {16, rows_of<16>, vectors, transformFlatAvx512, multiplyFlatAvx512, packFlatAvx512}};
   static constexpr WinogradLevel avx2[] = {{8, rows_of<8>, vectors, transformAvx2, multiplyAvx2, packAvx2},
                                            {8, rows_of<8>, vectors, transformFlatAvx2, multiplyFlatAvx2, packFlatAvx2}};
-  const auto isa = unsigned(dnnl_get_effective_cpu_isa());
-  auto has = [&](unsigned wanted) { return (isa & wanted) == wanted; };
-  return has(dnnl_cpu_isa_avx512_core) ? &avx512[flat] : has(dnnl_cpu_isa_avx2) ? &avx2[flat] : nullptr;
+  return hasIsa(dnnl_cpu_isa_avx512_core) ? &avx512[flat] : hasIsa(dnnl_cpu_isa_avx2) ? &avx2[flat] : nullptr;
 }
 
 }  // namespace zefuse::onednn
