@@ -69,21 +69,36 @@ bool multipliesCodesExactly() { return hasIsa(dnnl_cpu_isa_avx2_vnni) || hasIsa(
 
 bool hasEveryElement(const TensorDesc& operand, const TensorDesc& out) { return operand.sizes == out.sizes; }
 
+// Which dimensions of an image are a row's places, the rows and the slices for Winograd's filtering, that of windows of
+// 3 places, or 3 rows of these: those of 3 come last. 0: none.
+struct WinogradAxes {
+  size_t slices = 0, rows = 0, places = 0;
+};
+WinogradAxes winogradAxes(const std::vector<int64_t>& window) {
+  std::vector<size_t> order;
+  for (const bool of_three : {false, true})
+    for (size_t d = 2; d < window.size(); ++d)
+      if ((window[d] == 3) == of_three)
+        order.push_back(d);
+  order.insert(order.begin(), 3 - std::min<size_t>(3, order.size()), 0);
+  return {order[0], order[1], order[2]};
+}
+
 // nullopt for what Winograd's convolution leaves to oneDNN: a pass over the result.
-std::optional<WinogradPostOp> winogradPostOp(const TailOp& op) {
+std::optional<WinogradPostOp> winogradPostOp(const TailOp& op, const WinogradAxes& axes) {
   if (!hasVectorPostOp(op.kind))
     return std::nullopt;
   WinogradPostOp found{op.kind};
   if (op.slot < 0)
     return found;
   auto stride = [&](size_t d) { return op.operand.sizes[d] == 1 ? 0 : op.operand.strides[d]; };
+  auto along = [&](size_t axis) { return axis ? stride(axis) : 0; };
   found.slot = op.slot;
   found.image = stride(0);
   found.channel = stride(1);
-  const size_t places = op.operand.sizes.size() - 1;
-  found.slice = places > 3 ? stride(2) : 0;
-  found.row = places > 2 ? stride(places - 1) : 0;
-  found.place = stride(places);
+  found.slice = along(axes.slices);
+  found.row = along(axes.rows);
+  found.place = along(axes.places);
   return found.channel > 1 ? std::nullopt : std::optional(found);
 }
 
@@ -198,23 +213,30 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
   const bool operands = std::all_of(desc_.post_ops.begin(), desc_.post_ops.end(),
                                     [&](const PostOpDesc& op) { return isWide(op.operand); });
-  // The dimension of the places of a row; that of the rows and of the slices before it, if any.
-  const size_t places = window.size() - 1, rows = places - 1;
-  const bool has_rows = places > 2, slices = places > 3, flat = !has_rows || window[rows] == 1;
-  if (places > 4 || window[places] != 3 || (!flat && window[rows] != 3) || (flat && gradient) ||
-      desc_.stride != std::vector<int64_t>(places - 1, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
+  if (window.size() < 3 || window.size() > 5)
+    return std::nullopt;
+  const WinogradAxes axes = winogradAxes(window);
+  auto along = [](const std::vector<int64_t>& all, size_t axis, int64_t otherwise) {
+    return axis ? all[axis] : otherwise;
+  };
+  const int64_t window_slices = along(window, axes.slices, 1), window_rows = along(window, axes.rows, 1);
+  const bool flat = window_rows == 1;
+  // A gradient's windows are written as they lie: only slices of one may come from behind the rows.
+  const bool moved = axes.slices > axes.rows && window_slices > 1;
+  if (window[axes.places] != 3 || (!flat && window_rows != 3) || (gradient && (flat || moved)) ||
+      desc_.stride != std::vector<int64_t>(window.size() - 2, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
       !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
   auto image = [&](const TensorDesc& tensor) {
-    return ChannelsLast{has_rows ? tensor.sizes[rows] : 1,
-                        tensor.sizes[places],
+    return ChannelsLast{along(tensor.sizes, axes.rows, 1),
+                        tensor.sizes[axes.places],
                         tensor.sizes[1],
                         tensor.strides[0],
-                        has_rows ? tensor.strides[rows] : 0,
-                        tensor.strides[places],
-                        slices ? tensor.sizes[2] : 1,
-                        slices ? tensor.strides[2] : 0};
+                        along(tensor.strides, axes.rows, 0),
+                        tensor.strides[axes.places],
+                        along(tensor.sizes, axes.slices, 1),
+                        along(tensor.strides, axes.slices, 0)};
   };
   // Where the window begins, in the input.
   auto padding = [&](size_t d) {
@@ -225,15 +247,16 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
     if (padding(d) < 0)
       return std::nullopt;
   shape.flat = flat;
-  for (size_t d = 0; d < 2; ++d) {
-    const bool present = d || has_rows;
-    shape.dilation[d] = present ? desc_.dilation[rows - 2 + d] : 1;
-    shape.padding[d] = present ? padding(rows - 2 + d) : 0;
+  auto dilationAlong = [&](size_t axis) { return axis ? desc_.dilation[axis - 2] : 1; };
+  auto paddingAlong = [&](size_t axis) { return axis ? padding(axis - 2) : 0; };
+  for (size_t d : {0, 1}) {
+    const size_t axis = d ? axes.places : axes.rows;
+    shape.dilation[d] = dilationAlong(axis);
+    shape.padding[d] = paddingAlong(axis);
   }
-  if (slices)
-    shape.depth = {window[2], padding(0), desc_.dilation[0]};
+  shape.depth = {window_slices, paddingAlong(axes.slices), dilationAlong(axes.slices)};
   for (; plan.fused < plan.tail.size(); ++plan.fused) {
-    const std::optional<WinogradPostOp> op = winogradPostOp(plan.tail[plan.fused]);
+    const std::optional<WinogradPostOp> op = winogradPostOp(plan.tail[plan.fused], axes);
     if (!op)
       break;
     shape.post_ops.push_back(*op);
@@ -250,8 +273,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   if (!wanted && !winogradPays(shape, desc_.pack_weight && !desc_.weight_changes, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;
-  const WinogradWeight weight{strides[transposed], strides[!transposed], has_rows ? strides[rows] : 0,
-                              strides[places],     plan.given_origin,    slices ? strides[2] : 0};
+  const WinogradWeight weight{strides[transposed],  strides[!transposed], along(strides, axes.rows, 0),
+                              strides[axes.places], plan.given_origin,    along(strides, axes.slices, 0)};
   sequence_.implementation = flat ? "winograd F(2, 3)" : "winograd F(2x2, 3x3)";
   std::string why;
   if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))

@@ -197,6 +197,7 @@ for convolution, x in (
     (torch.nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 28, 28)),
     (torch.nn.Conv3d(32, 40, 3, padding=1), torch.randn(1, 32, 9, 15, 14)),
     (torch.nn.Conv3d(32, 40, (1, 3, 3), padding=1), torch.randn(2, 32, 5, 15, 14)),
+    (torch.nn.Conv3d(128, 96, (3, 1, 1), padding=(1, 0, 0)), torch.randn(1, 128, 16, 12, 12)),
     (torch.nn.Conv1d(96, 128, 3, padding=3, dilation=3), torch.randn(2, 96, 201)),
 ):
     eager = outcomes(convolution, x, torch.float32)

@@ -45,6 +45,7 @@ const Geometry gradient_volumes[] = {
     {1, 5, 20, {7, 3, 7}, {3, 3, 3}, {1, 1, 1}, {4, 3, 2}, {5, 2, 3}},
     {1, 33, 5, {9, 7, 4}, {4, 3, 3}, {1, 1, 1}, {1, 1, 1}, {2, 1, 1}},
     {3, 16, 70, {1, 3, 3}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
+    {2, 18, 6, {5, 4, 3}, {3, 3, 1}, {1, 1, 1}, {1, 2, 0}, {1, 1, 1}},
     {1, 5, 6, {9, 18, 18}, {2, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
 };
 
@@ -69,6 +70,17 @@ TEST_F(WinogradGradient, OtherLayouts) {
   Trial trial(desc);
   trial.expectCorrect();
   EXPECT_EQ(trial.implementation, std::string(gradient_name) + "; copies the input; copies out");
+}
+
+// Windows whose slices lie behind their rows are oneDNN's, as are those of one row.
+TEST_F(WinogradGradient, OtherWindowsAreLeft) {
+  for (const Geometry& geometry : {Geometry{1, 18, 6, {5, 4, 6}, {3, 2, 3}, {1, 1, 1}, {1, 0, 2}, {1, 2, 1}},
+                                   Geometry{1, 18, 6, {5, 4, 6}, {3, 1, 1}, {1, 1, 1}, {1, 0, 0}, {1, 1, 1}},
+                                   Geometry{1, 18, 6, {15}, {3}, {1}, {1}, {1}}}) {
+    Trial trial(described(geometry));
+    trial.expectCorrect();
+    EXPECT_FALSE(trial.implementation.starts_with("winograd")) << trial.implementation;
+  }
 }
 
 TEST_F(WinogradGradient, BitsDoNotDependOnThreads) {
