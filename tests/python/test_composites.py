@@ -101,3 +101,14 @@ def test_what_has_no_dimensions_does_not_widen_a_quotient() -> None:
     function = lambda x, number: (x // number, torch.copysign(x, number))  # noqa: E731
     x, number = torch.tensor([[1.0, 2.5], [3.0, -4.0]], dtype=torch.float16).t(), torch.tensor(2.0)
     torch.testing.assert_close(torch.compile(function, backend="zefuse")(x, number), function(x, number))
+
+
+def test_distances_of_few_rows_are_of_differences_where_sizes_are_symbols() -> None:
+    """As in eager, so that of a row and itself it is exactly zero; of many rows they are of a product."""
+    compiled = torch.compile(torch.cdist, backend="zefuse", dynamic=True, fullgraph=True)
+    for rows in (9, 25, 12, 40):
+        x = torch.randn(rows, 5)
+        expected = torch.cdist(x, x.clone())
+        actual = compiled(x, x.clone())
+        torch.testing.assert_close(actual, expected, atol=1e-5 if rows <= 25 else 5e-3, rtol=1e-5)
+        assert bool(actual.diagonal().any()) <= (rows > 25)

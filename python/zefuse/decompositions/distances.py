@@ -46,11 +46,14 @@ def _slope(difference: Tensor, grad: Tensor, distance: Tensor, p: float) -> Tens
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Any:
-    """[batch..., P, R] of x1 [batch..., P, M] and x2 [batch..., R, M]."""
+    """[batch..., P, R] of x1 [batch..., P, M] and x2 [batch..., R, M]. Sizes that are symbols get a guard: of a row and itself
+    differences are exactly zero, and the product leaves the root of a last bit."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
     rows = (x1.shape[-2], x2.shape[-2])
     if any(isinstance(size, int) and size == 0 for size in (*rows, x1.shape[-1])):
         return NotImplemented
-    many = any(not isinstance(size, int) or size > _PRODUCT_FROM for size in rows)
+    many = any(guard_or_false(size > _PRODUCT_FROM) for size in rows)
     if p == 2 and (compute_mode == _USES_PRODUCT or (compute_mode != _NEVER and many)):
         n1, n2 = x1.pow(2).sum(-1, keepdim=True), x2.pow(2).sum(-1, keepdim=True)
         left = torch.cat([x1 * -2, n1, torch.ones_like(n1)], -1)
