@@ -31,9 +31,7 @@ def assert_product(result: torch.Tensor, expected: torch.Tensor) -> None:
 def test_values(dtype: torch.dtype, transposed: bool) -> None:
     """Rows, columns and sums that no block divides, and fewer of them than one holds."""
     pairs = []
-    sizes = [(7, 5, 3), (33, 50, 140), (9, 17, 40), (40, 1, 9), (1, 33, 20), (65, 130, 60)]
-    if dtype != torch.float16:  # eager's with few rows
-        sizes += [(2, 600, 30), (5, 130, 140)]
+    sizes = [(7, 5, 3), (33, 50, 140), (9, 17, 40), (40, 1, 9), (1, 33, 20), (65, 130, 60), (2, 600, 30), (5, 130, 140)]
     for rows, columns, depth in sizes:
         a = tensor(dtype, depth, rows).t() if transposed else tensor(dtype, rows, depth)
         b = tensor(dtype, columns, depth).t() if transposed else tensor(dtype, depth, columns)
@@ -45,7 +43,7 @@ def test_values(dtype: torch.dtype, transposed: bool) -> None:
     assert all(kernel["schedule"].startswith("product, ") for kernel in explanation.kernels)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, *INTEGERS], ids=str)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_rows_and_columns_along_the_sum(dtype: torch.dtype) -> None:
     """A linear layer's: inner products of both as they lie, with a tail of the sum, of rows and of columns."""
     layers = []
@@ -197,7 +195,6 @@ def test_large_products_of_f16_are_the_librarys(rows: int) -> None:
     ("dtype", "rows", "reason"),
     [
         (torch.float64, 128, "matrix product of f64: eager's library is quicker with 2097152 multiplications"),
-        (torch.float16, 4, "matrix product of f16: eager is quicker with few rows (4) and 65536 multiplications"),
     ],
     ids=str,
 )
@@ -214,4 +211,11 @@ def test_sizes_that_eager_multiplies_sooner(dtype: torch.dtype, rows: int, reaso
             fallbacks = zefuse.explain(torch.mm, x, weight).fallbacks
             assert len(fallbacks) == (dtype == torch.int64 and rows == 128)
     torch._dynamo.reset()  # else rows are symbolic by now
+    x, weight = tensor(torch.float16, 1, 512), tensor(torch.float16, 512, 512)
+    fallbacks = zefuse.explain(torch.nn.functional.linear, x, weight).fallbacks
+    assert ["eager is quicker with one row and 262144 multiplications" in each["reason"] for each in fallbacks] == [
+        True
+    ]
+    assert not zefuse.explain(lambda x, w: torch.nn.functional.linear(x, w), x[:, :256], weight[:, :256]).fallbacks
+    torch._dynamo.reset()
     assert not zefuse.explain(torch.mm, tensor(torch.float64, 32, 512), tensor(torch.float64, 512, 512)).fallbacks

@@ -32,7 +32,7 @@ public:
 
   bool fits() {
     return lanes_ > 1 && constantOf(depth()).value_or(lanes_ * few_vectors) >= lanes_ * few_vectors &&
-           !element_.isF16() && !element_.isBF16() && nodes_.accessOf(0, rank_ - 2, rank_ - 1).dimension == rank_ - 1 &&
+           !element_.isBF16() && nodes_.accessOf(0, rank_ - 2, rank_ - 1).dimension == rank_ - 1 &&
            nodes_.accessOf(1, rank_ - 2, rank_ - 1).dimension == rank_ - 2;
   }
 
