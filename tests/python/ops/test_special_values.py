@@ -237,3 +237,21 @@ def test_infinity_that_has_become_a_constant_as_an_integer(dtype: torch.dtype, d
     nothing = torch.zeros(0, 8)
     actual = torch.compile(function, backend="zefuse", options={"device": device})(nothing)
     torch.testing.assert_close(actual, function(nothing), equal_nan=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_remainder_by_subnormal_numbers_is_eagers_of_each_element(dtype: torch.dtype, dynamic: bool) -> None:
+    """Of whole vectors of bf16, 32 numbers and more, eager has NaN where the quotient is beyond f32."""
+
+    def remainders(x: Tensor, whole: Tensor) -> list[Tensor]:
+        return [3 % x, -2.5 % x, whole % x, torch.fmod(whole, x), x.shape[0] % x]
+
+    x = torch.arange(1, 71, dtype=torch.int16).view(dtype) * torch.tensor([1, -1], dtype=dtype).repeat(35)
+    whole = torch.arange(70) * 3 - 7
+    alone = [[each[0] for each in remainders(x[i : i + 1], whole[i : i + 1])] for i in range(70)]
+    expected = [torch.stack(column) for column in zip(*alone, strict=True)]
+    expected[-1] = torch.stack([(70 % x[i : i + 1])[0] for i in range(70)])
+    actual = torch.compile(remainders, backend="zefuse", dynamic=dynamic)(x, whole)
+    for result, wanted in zip(actual, expected, strict=True):
+        assert torch.equal(result, wanted)
