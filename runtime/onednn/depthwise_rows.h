@@ -131,42 +131,51 @@ template <int lanes, int height, int width, bool whole>
     finish<lanes>(call, sums[i], places.first + (at + i) * places.step, channel, count);
 }
 
-// One place beside which the input ends.
+// One place beside which the input ends, in several sums: one alone would wait for itself at each product.
 template <int lanes>
 [[gnu::always_inline]] inline void sumAtEdge(const DepthwiseCall& call, const DepthwisePlaces& places, int64_t at,
                                              int64_t channel, int64_t padded_channels) {
+  constexpr size_t parts = 4;
   const DepthwiseShape& shape = *call.shape;
   const int64_t place = shape.input.strides[2], count = shape.channels - channel;
-  Vector<lanes> sum = {};
+  Vector<lanes> sums[parts] = {};
   if (call.bias)
-    load<lanes>(sum, call.bias + channel, count);
+    load<lanes>(sums[0], call.bias + channel, count);
   for (const DepthwiseTap& tap : places.taps) {
     const int64_t x = at * places.input_step + tap.offset;
     if (x < 0 || x >= shape.input.sizes[2])
       continue;
-    for (const DepthwiseRow& row : call.rows) {
-      const float* weight = call.weight + (row.element + tap.element) * padded_channels + channel;
+    const float* weights = call.weight + tap.element * padded_channels + channel;
+    auto add = [&](const DepthwiseRow& row, Vector<lanes>& sum) __attribute__((always_inline)) {
       Vector<lanes> input;
       load<lanes>(input, row.input + x * place + channel, count);
-      sum += input * *reinterpret_cast<const Vector<lanes>*>(weight);
-    }
+      sum += input * *reinterpret_cast<const Vector<lanes>*>(weights + row.element * padded_channels);
+    };
+    const DepthwiseRow* row = call.rows.data();
+    size_t left = call.rows.size();
+    for (; left >= parts; left -= parts, row += parts)
+#pragma clang loop unroll(full)
+      for (size_t part = 0; part < parts; ++part)
+        add(row[part], sums[part]);
+    for (; left > 0; --left, ++row)
+      add(*row, sums[0]);
   }
+  Vector<lanes> sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   finish<lanes>(call, sum, places.first + at * places.step, channel, count);
 }
 
-// All places between whose elements meet the input, in blocks of `height`; the last block is computed with some of the
-// one before it again, and fewer places than that by smaller blocks.
+// All places between whose elements meet the input, in blocks of at most `height`, as long as each other: the last one
+// computes few of the one before it again.
 template <int lanes, int height, int width, bool whole>
 [[gnu::always_inline]] inline void sumAllWhole(const DepthwiseCall& call, const DepthwisePlaces& places,
-                                               int64_t channel, int64_t padded_channels) {
-  const int64_t begin = places.whole_begin, end = places.whole_end;
-  if (end - begin >= height) {
-    for (int64_t at = begin; at < end; at += height)
-      sumWhole<lanes, height, width, whole>(call, places, std::min(at, end - height), channel, padded_channels);
-    return;
+                                               int64_t channel, int64_t padded_channels, int64_t block) {
+  if constexpr (height > 0) {
+    if (block < height)
+      return sumAllWhole<lanes, height - 1, width, whole>(call, places, channel, padded_channels, block);
+    for (int64_t at = places.whole_begin; at < places.whole_end; at += height)
+      sumWhole<lanes, height, width, whole>(call, places, std::min(at, places.whole_end - height), channel,
+                                            padded_channels);
   }
-  if constexpr (height > 1)
-    sumAllWhole<lanes, height / 2, width, whole>(call, places, channel, padded_channels);
 }
 
 template <int lanes> [[gnu::always_inline]] inline void sumRow(const DepthwiseCall& call) {
@@ -176,14 +185,16 @@ template <int lanes> [[gnu::always_inline]] inline void sumRow(const DepthwiseCa
     for (const DepthwisePlaces& places : call.places) {
       const bool any_whole = places.whole_begin < places.whole_end;
       const int64_t begin = any_whole ? places.whole_begin : places.count;
+      const int64_t inside = any_whole ? places.whole_end - begin : 0, blocks = (inside + height - 1) / height;
+      const int64_t block = blocks ? (inside + blocks - 1) / blocks : 0;
       for (int64_t at = 0; at < begin; ++at)
         sumAtEdge<lanes>(call, places, at, channel, padded);
       if (channels - channel < lanes)
-        sumAllWhole<lanes, height, 0, false>(call, places, channel, padded);
+        sumAllWhole<lanes, height, 0, false>(call, places, channel, padded, block);
       else if (places.taps.size() == 3)
-        sumAllWhole<lanes, height, 3, true>(call, places, channel, padded);
+        sumAllWhole<lanes, height, 3, true>(call, places, channel, padded, block);
       else
-        sumAllWhole<lanes, height, 0, true>(call, places, channel, padded);
+        sumAllWhole<lanes, height, 0, true>(call, places, channel, padded, block);
       for (int64_t at = any_whole ? places.whole_end : begin; at < places.count; ++at)
         sumAtEdge<lanes>(call, places, at, channel, padded);
     }

@@ -133,6 +133,7 @@ struct PreparedConvolution::Plan {
   size_t fused = 0;  // how many of tail are post-ops
   bool mirrored = false;
   bool padded = false;      // the input is copied with its padding
+  bool bias_apart = false;  // the first of tail adds it
   TensorDesc given;         // the weight as it lies, mirrored if the plan is
   size_t given_origin = 0;  // bytes to its element of index 0
 };
@@ -409,6 +410,15 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchAmong(std::i
           for (plan.fused = kind == Kind::product && !rounded ? 1 : all + 1; plan.fused-- > fewest;)
             if (add(plan, kind, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
               return plan;
+          if (desc_.kind != ConvolutionKind::transposed || !plan.bias)
+            continue;
+          plan.fused = 0;
+          plan.bias_apart = true;
+          TensorDesc bias{plan.bias->dtype, std::vector<int64_t>(plan.out.sizes.size(), 1), {}};
+          bias.sizes[1] = plan.bias->sizes[0];
+          plan.tail.insert(plan.tail.begin(), {PostOpKind::add, slotBias, dense(bias, bias.dtype)});
+          if (add(plan, kind, why) && appendTail(sequence_, plan.tail, 0, plan.out, why))
+            return plan;
         }
   return std::nullopt;
 }
@@ -451,7 +461,8 @@ bool PreparedConvolution::add(const Plan& plan, Kind kind, std::string& why) {
   attr.set_post_ops(post_ops);
 
   const memory::desc input = memoryDesc(plan.input), out = memoryDesc(plan.out);
-  const memory::desc bias = plan.bias ? memoryDesc(*plan.bias) : memory::desc();
+  const bool with_bias = plan.bias && !plan.bias_apart;
+  const memory::desc bias = with_bias ? memoryDesc(*plan.bias) : memory::desc();
   const memory::desc plain = weightLayout(plan.weight, transposed);
   const memory::desc wanted(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
   memory::dims dilation, begin, end;
@@ -474,7 +485,12 @@ bool PreparedConvolution::add(const Plan& plan, Kind kind, std::string& why) {
       why = "only oneDNN's reference implementation";
       return false;
     }
-    sequence_.implementation = description.impl_info_str() + std::string(plan.mirrored ? "; mirrors the weight" : "");
+    const std::string name = description.impl_info_str();
+    if (name.find("brgconv_strided") != std::string::npos && (with_bias || plan.fused > 0)) {
+      why = "oneDNN 3.2 adds the bias and applies post-ops with each of several blocks of channels";
+      return false;
+    }
+    sequence_.implementation = name + std::string(plan.mirrored ? "; mirrors the weight" : "");
     sequence_.b_layout = plain;
     sequence_.packed_layout = description.weights_desc();
     PrimitiveStep step{make(description),
@@ -482,7 +498,7 @@ bool PreparedConvolution::add(const Plan& plan, Kind kind, std::string& why) {
                         {DNNL_ARG_WEIGHTS, slotWeights, description.weights_desc()},
                         {DNNL_ARG_DST, slotOut, out},
                         {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}};
-    if (plan.bias)
+    if (with_bias)
       step.bindings.push_back({DNNL_ARG_BIAS, slotBias, bias});
     step.bindings.insert(step.bindings.end(), operands.begin(), operands.end());
     sequence_.steps.push_back(std::move(step));

@@ -70,6 +70,24 @@ TEST(Convolution, OutputPadding) {
   Trial(describe(ConvolutionKind::transposed, geometry, DType::f32, true)).expectCorrect();
 }
 
+// oneDNN 3.2's kernel for steps of more than one adds the bias, and applies post-ops, with each block of channels.
+TEST(Convolution, TransposedOfManyChannels) {
+  for (const Geometry& geometry : {Geometry{2, 512, 32, {3, 3}, {4, 4}, {2, 2}, {1, 1}, {1, 1}},
+                                   Geometry{1, 1024, 16, {3, 4}, {4, 4}, {2, 2}, {1, 1}, {1, 1}},
+                                   Geometry{1, 256, 16, {3, 2, 3}, {4, 4, 4}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}})
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (bool bias : {true, false})
+        for (bool post_ops : {true, false}) {
+          ConvolutionDesc desc = describe(ConvolutionKind::transposed, geometry, dtype, true);
+          desc.pack_weight = true;
+          if (bias)
+            desc.bias = dense(dtype, {geometry.out});
+          if (post_ops)
+            desc.post_ops = {{PostOpKind::add, desc.out}, {PostOpKind::relu, {}}};
+          Trial(desc).expectCorrect();
+        }
+}
+
 // One channel per group and steps of one: a forward convolution with the weight mirrored.
 TEST(Convolution, DepthwiseGradientIsAForwardConvolution) {
   Geometry geometry{1, 32, 32, {14, 12}, {7, 5}, {1, 1}, {3, 2}, {1, 1}, 32};
