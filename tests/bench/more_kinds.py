@@ -1,8 +1,9 @@
-"""More kinds of models for `make bench-peers` (kinds.py): images, sound, diffusion, molecules, forecasts, retrieval."""
+"""More kinds of models for `make bench-peers` (kinds.py): images, sound, diffusion, molecules, forecasts, retrieval, clicks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -198,6 +199,100 @@ class TwoTowers(nn.Module):
         return F.normalize(user, dim=-1) @ F.normalize(other, dim=-1).T / 0.05
 
 
+class VideoStages(nn.Module):
+    """Bottlenecks with a depthwise convolution over places and time, gated by channel (the form of X3D, arXiv:2004.04730)."""
+
+    def __init__(self, classes: int = 400) -> None:
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.Conv3d(3, 24, (1, 3, 3), (1, 2, 2), (0, 1, 1), bias=False),
+            nn.Conv3d(24, 24, (5, 1, 1), padding=(2, 0, 0), groups=24, bias=False), nn.BatchNorm3d(24), nn.ReLU(),
+        )  # fmt: skip
+        widths = [24, 24, 24, 48, 48, 48, 96, 96, 96]
+        self.blocks = nn.ModuleList(self._block(a, b) for a, b in zip([24, *widths], widths, strict=False))
+        self.last = nn.Linear(96, classes)
+
+    @staticmethod
+    def _block(inputs: int, outputs: int) -> nn.ModuleDict:
+        width, step = 9 * outputs // 4, 2 if inputs != outputs else 1
+        return nn.ModuleDict({
+            "middle": nn.Sequential(
+                nn.Conv3d(inputs, width, 1, bias=False), nn.BatchNorm3d(width), nn.ReLU(),
+                nn.Conv3d(width, width, 3, (1, step, step), 1, groups=width, bias=False), nn.BatchNorm3d(width),
+            ),
+            "gate": nn.Sequential(
+                nn.AdaptiveAvgPool3d(1), nn.Conv3d(width, 8, 1), nn.ReLU(), nn.Conv3d(8, width, 1), nn.Sigmoid()
+            ),
+            "last": nn.Sequential(nn.Conv3d(width, outputs, 1, bias=False), nn.BatchNorm3d(outputs)),
+            "side": nn.Conv3d(inputs, outputs, 1, (1, step, step)) if step > 1 else nn.Identity(),
+        })  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            y = block["middle"](x)  # type: ignore[index]
+            x = F.relu(block["last"](F.silu(y * block["gate"](y))) + block["side"](x))  # type: ignore[index]
+        return self.last(x.mean((2, 3, 4)))
+
+
+class Generator(nn.Sequential):
+    """An image from noise by transposed convolutions of many channels (the form of DCGAN, arXiv:1511.06434)."""
+
+    def __init__(self, inputs: int = 100) -> None:
+        widths = [inputs, 512, 256, 128, 64]
+        layers: list[nn.Module] = []
+        for n, (a, b) in enumerate(pairwise(widths)):
+            layers += [
+                nn.ConvTranspose2d(a, b, 4, 2 if n else 1, 1 if n else 0, bias=False),
+                nn.BatchNorm2d(b),
+                nn.ReLU(),
+            ]
+        super().__init__(*layers, nn.ConvTranspose2d(64, 3, 4, 2, 1, bias=False), nn.Tanh())
+
+
+class Crosses(nn.Module):
+    """Products of all features with themselves, beside a perceptron (the form of DCN-V2, arXiv:2008.13535)."""
+
+    def __init__(self, categories: int = 26, numbers: int = 13, width: int = 16) -> None:
+        super().__init__()
+        features = categories * width + numbers
+        self.tables = nn.ModuleList(nn.Embedding(1000, width) for _ in range(categories))
+        self.crosses = nn.ModuleList(
+            nn.Sequential(nn.Linear(features, 64, bias=False), nn.Linear(64, features)) for _ in range(3)
+        )
+        self.deep = nn.Sequential(nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU())
+        self.last = nn.Linear(features + 128, 1)
+
+    def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
+        first = torch.cat([*(table(ids[:, n]) for n, table in enumerate(self.tables)), numbers], 1)
+        x = first
+        for cross in self.crosses:
+            x = first * cross(x) + x
+        return torch.sigmoid(self.last(torch.cat([x, self.deep(first)], 1)))
+
+
+class Trees(nn.Module):
+    """Soft decision trees of one condition for each depth (the form of NODE, arXiv:1909.06312)."""
+
+    def __init__(self, inputs: int = 54, trees: int = 128, depth: int = 4) -> None:
+        super().__init__()
+        self.choice = nn.Parameter(torch.randn(inputs, trees, depth))
+        self.threshold, self.scale = (
+            nn.Parameter(torch.randn(trees, depth)),
+            nn.Parameter(torch.randn(trees, depth) / 8),
+        )
+        self.response = nn.Parameter(torch.randn(trees, 3, 2**depth))
+        sides = (torch.arange(2**depth) // 2 ** torch.arange(depth)[:, None]) % 2
+        self.register_buffer("sides", torch.stack([sides, 1 - sides]).float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = torch.einsum("bi,itd->btd", x, self.choice.softmax(0))
+        logits = (features - self.threshold) * torch.exp(-self.scale)
+        sides = (0.5 * torch.stack([-logits, logits], -1) + 0.5).clamp(0, 1)
+        weights = torch.einsum("btds,sdc->btdc", sides, self.sides).prod(-2)
+        return torch.einsum("btc,tuc->btu", weights, self.response).mean(1)
+
+
 def molecules() -> Made:
     atoms, bonds = 3000, 6500
     ends = torch.randint(atoms, (2, bonds))
@@ -214,5 +309,9 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "DiT": lambda: (DiffusionTransformer(), (torch.randn(2, 4, 32, 32), torch.rand(2) * 1000)),
     "molecules": molecules,
     "N-BEATS": lambda: (Forecast(), (torch.randn(64, 96),)),
+    "video stages": lambda: (VideoStages(), (torch.randn(1, 3, 8, 112, 112),)),
+    "generator": lambda: (Generator(), (torch.randn(8, 100, 1, 1),)),
+    "crosses": lambda: (Crosses(), (torch.randint(1000, (256, 26)), torch.randn(256, 13))),
+    "trees": lambda: (Trees(), (torch.randn(256, 54),)),
     "two towers": lambda: (TwoTowers(), (torch.randint(50000, (256, 20)), torch.randint(20000, (256,)))),
 }
