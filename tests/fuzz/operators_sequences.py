@@ -124,7 +124,8 @@ def distance(draw: Draw) -> tuple[str, list[Value]]:
     value = draw.any(lambda t: t.dtype in (torch.float32, torch.float64) and 2 <= t.dim() <= 3)
     other = draw.like(value)
     kinds = ["torch.cdist({0}, {1})", "torch.cdist({0}, {1}, p=1.0)"]
-    kinds.append("torch.cdist({0}, {1}, compute_mode='use_mm_for_euclid_dist')")
+    # Of a row and itself a product leaves the root of a last bit.
+    kinds.append("torch.cdist({0}, {1} * 0.5, compute_mode='use_mm_for_euclid_dist')")
     if value.tensor.dim() == 2:
         kinds.append("F.pdist({0})")
     return draw.choice(kinds), [value, other]
