@@ -120,6 +120,34 @@ func.func @refused(%q: tensor<1x2x6x1024xf32>, %k: tensor<1x2x1024x6xf32>) -> te
   return %r : tensor<1x2x6x1024xf32>
 }
 
+// The CPU's call takes a mask of f32 or i1, where rows fill a panel.
+// CHECK-LABEL: @masked
+// CPU: zefuse.attention {{.*}} mask
+// CPU-NOT: zefuse.attention
+// CPU: zefuse.matmul
+func.func @masked(%q: tensor<1x4x32x8xf32>, %k: tensor<1x4x8x32xf32>, %m: tensor<32x32xi1>, %f: tensor<1x4x8x8xf32>, %n: tensor<8x32xf32>)
+    -> (tensor<1x4x32x8xf32>, tensor<1x4x8x8xf32>) {
+  %many = zefuse.alternatives : tensor<1x4x32x8xf32> {
+    %a = zefuse.attention %q, %q, %q mask %m {scale = 1.0 : f32, causal = false}
+        : (tensor<1x4x32x8xf32>, tensor<1x4x32x8xf32>, tensor<1x4x32x8xf32>, tensor<32x32xi1>) -> tensor<1x4x32x8xf32>
+    zefuse.yield %a : tensor<1x4x32x8xf32>
+  }, {
+    %s = zefuse.matmul %q, %k : (tensor<1x4x32x8xf32>, tensor<1x4x8x32xf32>) -> tensor<1x4x32x32xf32>
+    %o = zefuse.matmul %s, %q : (tensor<1x4x32x32xf32>, tensor<1x4x32x8xf32>) -> tensor<1x4x32x8xf32>
+    zefuse.yield %o : tensor<1x4x32x8xf32>
+  }
+  %few = zefuse.alternatives : tensor<1x4x8x8xf32> {
+    %a = zefuse.attention %f, %q, %q mask %n {scale = 1.0 : f32, causal = false}
+        : (tensor<1x4x8x8xf32>, tensor<1x4x32x8xf32>, tensor<1x4x32x8xf32>, tensor<8x32xf32>) -> tensor<1x4x8x8xf32>
+    zefuse.yield %a : tensor<1x4x8x8xf32>
+  }, {
+    %s = zefuse.matmul %f, %k : (tensor<1x4x8x8xf32>, tensor<1x4x8x32xf32>) -> tensor<1x4x8x32xf32>
+    %o = zefuse.matmul %s, %q : (tensor<1x4x8x32xf32>, tensor<1x4x32x8xf32>) -> tensor<1x4x8x8xf32>
+    zefuse.yield %o : tensor<1x4x8x8xf32>
+  }
+  return %many, %few : tensor<1x4x32x8xf32>, tensor<1x4x8x8xf32>
+}
+
 // Sums in f64 where there is f64.
 // CHECK-LABEL: @wide
 // CPU: zefuse.scan {{.*}}tensor<4xf64>

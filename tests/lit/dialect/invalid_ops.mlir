@@ -208,9 +208,9 @@ func.func @graph(%i: tensor<1x4x4xf32>, %w: tensor<1x4x4xf32>) {
 
 // -----
 
-func.func @graph(%q: tensor<1x2x16x8xf32>, %m: tensor<16x16xf32>) {
-  // expected-error@+1 {{has a mask, which the library's call does not}}
-  %a = zefuse.attention %q, %q, %q mask %m {scale = 0.5 : f32, causal = true, result_layout = affine_map<(d0, d1, d2, d3) -> (d0 * 256 + d1 * 128 + d2 * 8 + d3)>} : (tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<16x16xf32>) -> tensor<1x2x16x8xf32>
+func.func @graph(%q: tensor<1x2x16x8xbf16>, %m: tensor<16x16xbf16>) {
+  // expected-error@+1 {{has a mask, which the library's call takes of f32 or i1, with tensors of f32}}
+  %a = zefuse.attention %q, %q, %q mask %m {scale = 0.5 : f32, causal = true, result_layout = affine_map<(d0, d1, d2, d3) -> (d0 * 256 + d1 * 128 + d2 * 8 + d3)>} : (tensor<1x2x16x8xbf16>, tensor<1x2x16x8xbf16>, tensor<1x2x16x8xbf16>, tensor<16x16xbf16>) -> tensor<1x2x16x8xbf16>
   return
 }
 
