@@ -180,7 +180,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchAmong(std::i
           for (plan.fused = kind == Kind::product && !rounded ? 1 : all + 1; plan.fused-- > fewest;)
             if (add(plan, kind, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
               return plan;
-          if (desc_.kind != ConvolutionKind::transposed || !plan.bias)
+          // Of bf16 the sum without its bias would be rounded.
+          if (desc_.kind != ConvolutionKind::transposed || !plan.bias || plan.out.dtype != DType::f32)
             continue;
           plan.fused = 0;
           plan.bias_apart = true;
