@@ -455,3 +455,20 @@ def test_windows_with_gaps_that_are_read_compile() -> None:
     theirs, ours = (torch.arange(24.0).reshape(3, 8) / 24 for _ in range(2))
     compiled = torch.compile(function, backend="zefuse", options={"strict": True})
     torch.testing.assert_close((compiled(ours), ours), (function(theirs), theirs))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize("shape", [(), (1,), (37,), (64, 128)], ids=str)
+def test_what_is_read_is_read_before_it_is_overwritten(shape: tuple[int, ...], device: str) -> None:
+    """The overwritten input's new value reads nothing; a later result of the same kernel reads the old one."""
+
+    def zeroed(x: torch.Tensor) -> torch.Tensor:
+        old = torch.relu(x) / -1.5
+        return old + ~torch.signbit(x.zero_())
+
+    mine = torch.rand(shape) + 0.5
+    others = mine.clone()
+    torch._dynamo.reset()
+    compiled = torch.compile(zeroed, backend="zefuse", options={"device": device})
+    torch.testing.assert_close(compiled(mine), zeroed(others))
+    torch.testing.assert_close(mine, others)

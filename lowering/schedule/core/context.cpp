@@ -38,7 +38,14 @@ void ScheduleContext::storeOutput(const DomainOutput& output) const {
 
 void ScheduleContext::storeOutputs(ArrayRef<const DomainOutput*> outputs) const {
   for (const DomainOutput* output : outputs)
+    if (in_place)
+      evaluator.evaluate(output->node);
+  for (const DomainOutput* output : outputs)
     storeOutput(*output);
+}
+
+void ScheduleContext::storeAllOutputs() const {
+  storeOutputs(llvm::to_vector(llvm::map_range(domain.outputs, [](const DomainOutput& output) { return &output; })));
 }
 
 SmallVector<const DomainOutput*> ScheduleContext::columnOutputs(unsigned level) const {

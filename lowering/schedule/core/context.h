@@ -40,7 +40,9 @@ struct ScheduleContext {
   // A work-item function of OpenCL, as an index.
   mlir::Value workItem(llvm::StringRef function_name, unsigned dimension = 0) const;
   void storeOutput(const DomainOutput& output) const;
+  // In place everything is read before anything is written.
   void storeOutputs(llvm::ArrayRef<const DomainOutput*> outputs) const;
+  void storeAllOutputs() const;
   // The outputs with column dims that the stage of this level stores; at the last level those that none does.
   llvm::SmallVector<const DomainOutput*> columnOutputs(unsigned level) const;
   // Binds the dims of a row-major space to the coordinates of `position`.

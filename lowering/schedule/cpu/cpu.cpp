@@ -207,13 +207,7 @@ private:
       return c_.scanRow(lanes);
     }
     if (domain.instances.empty()) {
-      // In place: everything is read before anything is written.
-      for (const DomainOutput& output : domain.outputs)
-        if (c_.in_place)
-          e_.evaluate(output.node);
-      for (const DomainOutput& output : domain.outputs)
-        c_.storeOutput(output);
-      return;
+      return c_.storeAllOutputs();
     }
     auto end = [&](unsigned) {
       for (Kept& kept : c_.strategy.kept)

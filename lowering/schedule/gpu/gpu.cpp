@@ -174,10 +174,7 @@ private:
     WorkGroup group(b_, c_.function, c_.launch, size, 0);
     Value extent = emitted(units.count);
     Value first = add(multiply(group.group(), size * rounds), group.item());
-    auto store = [&] {
-      for (const DomainOutput& output : c_.domain.outputs)
-        c_.storeOutput(output);
-    };
+    auto store = [&] { c_.storeAllOutputs(); };
     // Single elements, since vectors would not be aligned: a loop would wait for each load. Past the end the last
     // element is stored again, which is the same.
     if (units.lanes == 1 && access_.width() > 1 && rounds > 1 && access_.accesses() <= few_accesses && !c_.in_place) {

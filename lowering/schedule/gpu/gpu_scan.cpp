@@ -136,8 +136,7 @@ private:
       e_.toInnermost();
       if (inside)
         e_.openIf(inside);
-      for (const DomainOutput& output : c_.domain.outputs)
-        c_.storeOutput(output);
+      c_.storeAllOutputs();
       if (inside)
         e_.closeIf();
       if (!e_.failed())

@@ -45,8 +45,7 @@ void ScheduleContext::scanRow(unsigned lanes) const {
   };
   for (size_t number = 0; number < next.size(); ++number)
     step(step, number);
-  for (const DomainOutput& output : domain.outputs)
-    storeOutput(output);
+  storeAllOutputs();
   if (!evaluator.failed())
     evaluator.closeLoop(loop, next);
 }

@@ -224,9 +224,11 @@ void ProductNodes::storeRow(Value of_row) const {
 }
 
 void ProductNodes::storeOutputs(bool of_rows) const {
+  SmallVector<const DomainOutput*> outputs;
   for (const DomainOutput& output : c_.domain.outputs)
     if (output.per_row == of_rows)
-      c_.storeOutput(output);
+      outputs.push_back(&output);
+  c_.storeOutputs(outputs);
   c_.evaluator.toInnermost();
 }
 
