@@ -112,3 +112,13 @@ def test_distances_of_few_rows_are_of_differences_where_sizes_are_symbols() -> N
         actual = compiled(x, x.clone())
         torch.testing.assert_close(actual, expected, atol=1e-5 if rows <= 25 else 5e-3, rtol=1e-5)
         assert bool(actual.diagonal().any()) <= (rows > 25)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_channel_shuffle_has_memory_of_its_own(groups: int) -> None:
+    """With one channel in each group, or one group, nothing moves; eager copies all the same."""
+    x = torch.rand(4, 2, 3, 5)
+    with torch.no_grad():
+        shuffled = torch.compile(lambda x: F.channel_shuffle(x, groups), backend="zefuse")(x)
+    assert shuffled.data_ptr() != x.data_ptr()
+    torch.testing.assert_close(shuffled, F.channel_shuffle(x, groups))
