@@ -12,6 +12,7 @@
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/row_softmax.h"
+#include "runtime/onednn/scratch_parts.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
@@ -99,10 +100,10 @@ struct AttentionGradient::Parts {
   size_t bytes;
 
   Parts(const AttentionGradientDesc& desc, void* scratch) {
-    auto* next = static_cast<std::byte*>(scratch);
+    ScratchParts parts{scratch};
     auto take = [&](int64_t rows, int64_t columns) {
-      auto* part = reinterpret_cast<float*>(next);
-      next += size_t((rows * columns + 15) / 16 * 16) * sizeof(float);
+      float* part;
+      parts(part, (rows * columns + 15) / 16 * 16);
       return part;
     };
     const int64_t narrow = desc.query.dtype == plan::DType::bf16, depth = narrow * desc.query.sizes[3],
@@ -116,7 +117,7 @@ struct AttentionGradient::Parts {
     gradient = take(rows_of_block, width);
     of_key = take(keys_of_block, depth);
     of_value = take(keys_of_block, width);
-    bytes = size_t(next - static_cast<std::byte*>(scratch));
+    bytes = parts.bytes;
   }
 };
 
