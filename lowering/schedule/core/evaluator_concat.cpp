@@ -77,7 +77,7 @@ bool Evaluator::mostShareAPiece(AffineExpr along, ArrayRef<Piece> pieces) {
   return pieces.size() <= most_pieces && dependsOnLanes(along) && constantOf(laneStep(along)) == 1 &&
          llvm::all_of(pieces, [&](const Piece& piece) {
            auto size = constantOf(piece.size);
-           return size && constantOf(piece.offset) && *size >= int64_t(whole_piece * lanes_.count);
+           return size && constantOf(piece.offset) && *size >= int64_t(whole_piece) * lanes_.count;
          });
 }
 

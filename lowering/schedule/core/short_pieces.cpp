@@ -63,7 +63,7 @@ private:
     auto step = constantOf(space_.strideAlong(at.getResult(op.getDim()), dim_));
     auto whole = [&](AffineExpr expr) { return constantOf(expr) && *constantOf(expr) % lanes_ == 0; };
     const bool long_pieces = step == 1 && llvm::all_of(pieces, [&](const Piece& piece) {
-                               return constantOf(piece.size).value_or(0) >= int64_t(whole_piece * lanes_);
+                               return constantOf(piece.size).value_or(0) >= int64_t(whole_piece) * lanes_;
                              });
     const bool mixed = (!step || *step != 0) && !long_pieces &&
                        !llvm::all_of(pieces, [&](const Piece& piece) { return whole(piece.offset); });
