@@ -70,6 +70,16 @@ void joinSlices(WinogradShape& shape) {
   shape.images *= depth;
 }
 
+// Makes `step` the sequence's own, with room for its packed weight: kept where `pack`, else in scratch memory.
+template <typename Step>
+void carryOutBy(Sequence& sequence, const std::shared_ptr<Step>& step, const TensorDesc& given, bool pack) {
+  sequence.own = step;
+  if (pack)
+    sequence.prepareOwnPacking(given, step->packedBytes());
+  else
+    sequence.weights_offset = sequence.reserve(step->packedBytes());
+}
+
 }  // namespace
 
 // Winograd's convolution, where it pays.
@@ -146,11 +156,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
     return std::nullopt;
   const auto step = std::make_shared<WinogradStep>(sequence_, shape, weight, desc_.bias.has_value(), desc_.pack_weight);
-  sequence_.own = step;
-  if (desc_.pack_weight)
-    sequence_.prepareOwnPacking(plan.given, step->packedBytes());
-  else
-    sequence_.weights_offset = sequence_.reserve(step->packedBytes());
+  carryOutBy(sequence_, step, plan.given, desc_.pack_weight);
   return plan;
 }
 
@@ -217,11 +223,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchOwnDepthwise
     return std::nullopt;
   const bool bias = desc_.bias.has_value();
   const auto step = std::make_shared<DepthwiseStep>(sequence_, std::move(shape), weight, bias, desc_.pack_weight);
-  sequence_.own = step;
-  if (desc_.pack_weight)
-    sequence_.prepareOwnPacking(plan.given, step->packedBytes());
-  else
-    sequence_.weights_offset = sequence_.reserve(step->packedBytes());
+  carryOutBy(sequence_, step, plan.given, desc_.pack_weight);
   return plan;
 }
 
