@@ -10,7 +10,7 @@
 #include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/attention_operands.h"
 #include "runtime/onednn/bf16.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/row_softmax.h"
 #include "runtime/onednn/scratch_parts.h"
 #include "runtime/onednn/team.h"

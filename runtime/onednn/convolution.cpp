@@ -4,7 +4,7 @@
 
 #include "common/base/number_list.h"
 #include "common/plan/plan_generated.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/prepared_convolution.h"
 #include "runtime/onednn/primitive_cache.h"
 

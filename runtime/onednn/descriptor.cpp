@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "common/base/number_list.h"
 #include "common/plan/plan_generated.h"
 
 namespace zefuse::onednn {
@@ -94,25 +93,6 @@ void tidyStrides(TensorDesc& tensor) {
 }
 
 }  // namespace
-
-int64_t elements(const Dims& sizes) {
-  int64_t count = 1;
-  for (int64_t size : sizes)
-    count *= size;
-  return count;
-}
-
-Dims denseStrides(const Dims& sizes) {
-  Dims strides(sizes.size(), 1);
-  for (size_t d = sizes.size(); d-- > 1;)
-    strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
-  return strides;
-}
-
-std::string toString(const TensorDesc& desc) {
-  return std::string(plan::EnumNameDType(desc.dtype)) + numberList(desc.sizes, ",") + " strides " +
-         numberList(desc.strides, ",");
-}
 
 std::string toString(const MatmulDesc& desc) {
   return "matmul " + toString(desc.a) + " x " + toString(desc.b) + " -> " + toString(desc.out);

@@ -18,13 +18,7 @@ Status checkDescriptor(const MatmulDesc& desc);
 // dimensions keep strides of 0.
 MatmulDesc canonical(const MatmulDesc& desc);
 
-// "f32[128,384] strides [384,1]"
-std::string toString(const TensorDesc& desc);
 // "matmul f32[2,3] strides [3,1] x f32[3,4] strides [4,1] -> f32[2,4] strides [4,1]"
 std::string toString(const MatmulDesc& desc);
-
-int64_t elements(const std::vector<int64_t>& sizes);
-std::vector<int64_t> denseStrides(const std::vector<int64_t>& sizes);
-inline bool isDense(const TensorDesc& desc) { return desc.strides == denseStrides(desc.sizes); }
 
 }  // namespace zefuse::onednn

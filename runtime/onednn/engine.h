@@ -4,7 +4,7 @@
 #include <dnnl.hpp>
 #include <string>
 
-#include "runtime/onednn/matmul.h"
+#include "runtime/onednn/tensor_desc.h"
 
 namespace zefuse::onednn {
 

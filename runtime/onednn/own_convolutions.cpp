@@ -4,7 +4,7 @@
 
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/depthwise.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/team.h"
 #include "runtime/onednn/vector_post_ops.h"
 #include "runtime/onednn/winograd.h"

@@ -3,7 +3,7 @@
 #include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/cpu_isa.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/team.h"
 

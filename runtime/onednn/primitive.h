@@ -6,25 +6,17 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "common/base/status.h"
+#include "runtime/onednn/tensor_desc.h"
 
 namespace zefuse::plan {
-enum class DType : uint8_t;
 enum class PostOpKind : uint8_t;
 }  // namespace zefuse::plan
 
 namespace zefuse::onednn {
 
-// Shape, strides (elements) and dtype of an operand. Post-op operands broadcast to the result; where they have fewer
-// dimensions, from the right.
-struct TensorDesc {
-  plan::DType dtype{};
-  std::vector<int64_t> sizes, strides;
-  bool operator==(const TensorDesc&) const = default;
-};
-
+// An operand broadcasts to the result; where it has fewer dimensions, from the right.
 struct PostOpDesc {
   plan::PostOpKind kind{};
   std::optional<TensorDesc> operand;

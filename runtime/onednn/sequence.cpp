@@ -6,7 +6,7 @@
 #include <new>
 
 #include "common/plan/plan_generated.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/strided_copy.h"
 #include "runtime/onednn/team.h"

@@ -9,7 +9,7 @@
 
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/bf16.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/f16.h"
 #include "runtime/onednn/team.h"
 

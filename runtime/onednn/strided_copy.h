@@ -3,7 +3,7 @@
 // into scratch, and results out of it.
 #pragma once
 
-#include "runtime/onednn/matmul.h"
+#include "runtime/onednn/tensor_desc.h"
 
 namespace zefuse::onednn {
 

@@ -9,7 +9,7 @@
 
 #include "common/plan/dtype.h"
 #include "runtime/onednn/bf16.h"
-#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/tensor_desc.h"
 #include "runtime/onednn/f16.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/checks.h"
