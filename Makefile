@@ -71,7 +71,7 @@ bench-scaling: build
 
 bench-team: setup
 	@scripts/build zefuse_team_bench
-	@build/release/tests/bench/onednn/zefuse_team_bench
+	@build/release/tests/bench/primitives/zefuse_team_bench
 
 status: $(if $(PYTHON),,build)
 	@$(MEASURED_BY) tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 0,$(TRAINING)),--no-training-times)

@@ -155,7 +155,7 @@ void Compiling::begin() {
   if (executable_.ok())
     return;
   begun().insert(this);
-  withoutGil([&] { thread_ = std::make_unique<onednn::TeamThread<void>>([this] { work(); }); });
+  withoutGil([&] { thread_ = std::make_unique<primitives::TeamThread<void>>([this] { work(); }); });
 }
 
 std::unique_ptr<CompiledGraph> Compiling::take() {

@@ -70,7 +70,7 @@ private:
   Result<std::unique_ptr<Executable>> executable_ = Status(Code::internal, "not built");
   const pid_t process_;
   bool taken_ = false;
-  std::unique_ptr<onednn::TeamThread<void>> thread_;  // declared last: ends before what it uses
+  std::unique_ptr<primitives::TeamThread<void>> thread_;  // declared last: ends before what it uses
 };
 
 }  // namespace zefuse::python

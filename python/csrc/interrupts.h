@@ -12,7 +12,7 @@
 
 #include "common/base/cancel_check.h"
 #include "python/csrc/meanwhile.h"
-#include "runtime/onednn/team_thread.h"
+#include "runtime/primitives/core/team_thread.h"
 
 namespace zefuse::python {
 
@@ -27,14 +27,14 @@ public:
 
   // Runs `work` on a thread of its own while this one waits; where the system has no thread to give, here, and deaf.
   template <typename Work> auto run(const Work& work) -> decltype(work()) {
-    onednn::TeamThread<decltype(work())> thread(std::cref(work));
+    primitives::TeamThread<decltype(work())> thread(std::cref(work));
     return wait(thread);
   }
 
   // Waits for work that asks asked(), and looks for signals every 20 ms; meanwhile() is called once. The GIL must be
   // released. What a handler raised is raised here, once the work has heard of it and ended: what the work refers to is
   // no longer in use then.
-  template <typename T> T wait(onednn::TeamThread<T>& thread) {
+  template <typename T> T wait(primitives::TeamThread<T>& thread) {
     std::exception_ptr raised;
     bool first = true;
     while (!thread.endsWithin(std::chrono::milliseconds(20))) {

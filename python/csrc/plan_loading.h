@@ -7,7 +7,7 @@
 
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/interrupts.h"
-#include "runtime/onednn/team_thread.h"
+#include "runtime/primitives/core/team_thread.h"
 
 namespace zefuse::python {
 
@@ -27,7 +27,7 @@ private:
   Interrupts interrupts_;
   const TorchPlace place_;
   ExecutableOptions options_;  // may hold Python objects: dies with this object, not in the thread
-  std::optional<onednn::TeamThread<Result<std::unique_ptr<Executable>>>> loading_;  // none: taken
+  std::optional<primitives::TeamThread<Result<std::unique_ptr<Executable>>>> loading_;  // none: taken
 };
 
 }  // namespace zefuse::python

@@ -10,7 +10,7 @@
 #include "runtime/executor/library_calls.h"
 #include "runtime/executor/library_convolutions.h"
 #include "runtime/executor/library_products.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
 
 namespace zefuse::executor {
 namespace {
@@ -309,7 +309,7 @@ private:
       return {Code::invalid_argument, "the extent is " + std::to_string(*extent)};
     const int64_t groups = *extent / launch.grain + (*extent % launch.grain != 0);
     if (launch.distribution == plan::Distribution::chunked) {
-      const int threads = onednn::threadsWorth(double(groups) * grain_nanoseconds, std::max(1, binding_.threads));
+      const int threads = primitives::threadsWorth(double(groups) * grain_nanoseconds, std::max(1, binding_.threads));
       bound.groups = *extent == 0 ? 0 : uint32_t(std::clamp<int64_t>(groups, 1, threads));
     } else {
       if (groups > INT32_MAX)
@@ -383,18 +383,18 @@ private:
     return {};
   }
 
-  onednn::TensorDesc describe(uint32_t index) const {
+  primitives::TensorDesc describe(uint32_t index) const {
     const BoundValue& value = binding_.values[index];
     return {value.dtype, {value.sizes.begin(), value.sizes.end()}, {value.strides.begin(), value.strides.end()}};
   }
 
   void addMatmul(size_t step, const plan::MatmulT& matmul) {
-    onednn::MatmulDesc desc;
+    primitives::MatmulDesc desc;
     desc.a = describe(matmul.a);
     desc.b = describe(matmul.b);
     desc.out = describe(matmul.out);
     desc.alpha = matmul.alpha;
-    desc.fpmath = matmul.bf16_math ? onednn::FpMath::bf16 : onednn::FpMath::strict;
+    desc.fpmath = matmul.bf16_math ? primitives::FpMath::bf16 : primitives::FpMath::strict;
     desc.way = matmul.way;
     if (matmul.bias >= 0)
       desc.bias = describe(uint32_t(matmul.bias));
@@ -405,7 +405,7 @@ private:
   }
 
   void addConvolution(size_t step, const plan::ConvolutionT& convolution) {
-    onednn::ConvolutionDesc desc;
+    primitives::ConvolutionDesc desc;
     desc.kind = convolution.kind;
     desc.input = describe(convolution.input);
     desc.weight = describe(convolution.weight);
@@ -425,8 +425,8 @@ private:
   }
 
   void addAttention(size_t step, const plan::AttentionT& attention) {
-    onednn::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
-                               describe(attention.out),   attention.scale,         attention.causal};
+    primitives::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
+                                   describe(attention.out),   attention.scale,         attention.causal};
     if (attention.log_sums >= 0)
       desc.log_sums = describe(uint32_t(attention.log_sums));
     if (attention.mask >= 0)
@@ -435,10 +435,10 @@ private:
   }
 
   void addAttentionGradient(size_t step, const plan::AttentionGradientT& gradient) {
-    onednn::AttentionGradientDesc desc{describe(gradient.query),    describe(gradient.key),
-                                       describe(gradient.value),    describe(gradient.gradient),
-                                       describe(gradient.log_sums), describe(gradient.row_sums)};
-    onednn::TensorDesc* results[] = {&desc.query_gradient, &desc.key_gradient, &desc.value_gradient};
+    primitives::AttentionGradientDesc desc{describe(gradient.query),    describe(gradient.key),
+                                           describe(gradient.value),    describe(gradient.gradient),
+                                           describe(gradient.log_sums), describe(gradient.row_sums)};
+    primitives::TensorDesc* results[] = {&desc.query_gradient, &desc.key_gradient, &desc.value_gradient};
     for (size_t i = 0; i < std::size(results); ++i)
       if (gradient.results[i] >= 0)
         *results[i] = describe(uint32_t(gradient.results[i]));
@@ -448,8 +448,8 @@ private:
   }
 
   Status bindGroupedMatmul(size_t step, const plan::GroupedMatmulT& product) {
-    onednn::GroupedMatmulDesc desc{describe(product.a), describe(product.b), describe(product.out),
-                                   product.bf16_math ? onednn::FpMath::bf16 : onednn::FpMath::strict};
+    primitives::GroupedMatmulDesc desc{describe(product.a), describe(product.b), describe(product.out),
+                                       product.bf16_math ? primitives::FpMath::bf16 : primitives::FpMath::strict};
     if (product.kernel) {
       ZEFUSE_RETURN_IF_ERROR(bindLaunch(*product.kernel, false, binding_.launches[step]));
     } else {
@@ -470,15 +470,15 @@ private:
     for (uint32_t operand : recurrence.operands)
       desc.operands.push_back(describe(operand));
     for (int32_t result : recurrence.results)
-      desc.results.push_back(result >= 0 ? describe(uint32_t(result)) : onednn::TensorDesc());
+      desc.results.push_back(result >= 0 ? describe(uint32_t(result)) : primitives::TensorDesc());
     const uint32_t weight = recurrence.operands[plan::arityOf(desc.cell, desc.gradient, desc.packed).weight];
     addCall(step, std::move(desc), weightBehind(weight));
   }
 
-  std::vector<onednn::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {
-    std::vector<onednn::PostOpDesc> described;
+  std::vector<primitives::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {
+    std::vector<primitives::PostOpDesc> described;
     for (const auto& op : post_ops) {
-      onednn::PostOpDesc post{op->kind, std::nullopt};
+      primitives::PostOpDesc post{op->kind, std::nullopt};
       if (op->operand >= 0)
         post.operand = describe(uint32_t(op->operand));
       described.push_back(std::move(post));

@@ -12,7 +12,7 @@
 #include "common/plan/expr.h"
 #include "common/plan/program.h"
 #include "common/ze_extension/convolution.h"
-#include "runtime/onednn/primitive.h"
+#include "runtime/primitives/core/primitive.h"
 
 namespace zefuse::executor {
 
@@ -42,7 +42,7 @@ struct BoundLaunch {
 
 // A Matmul, Convolution or Attention step.
 struct BoundLibraryCall {
-  std::shared_ptr<const onednn::Primitive> primitive;
+  std::shared_ptr<const primitives::Primitive> primitive;
   // When the primitive packs b (a convolution's weight): the parameter behind it, or the buffer of what is kept of
   // parameters.
   int32_t packed_input = -1, packed_kept = -1;

@@ -52,7 +52,7 @@ WeightStamp stampOf(const TensorRef& tensor, const BoundInput& shape, uint64_t g
 
 std::shared_ptr<DerivedWeights::Entry>
 DerivedWeights::entryFor(uint32_t input, const BoundValue& view,
-                         const std::shared_ptr<const onednn::Primitive>& primitive) {
+                         const std::shared_ptr<const primitives::Primitive>& primitive) {
   std::lock_guard lock(mutex_);
   auto sameView = [&](const std::shared_ptr<Entry>& entry) {
     return entry->input == input && entry->dtype == view.dtype && entry->offset == view.offset &&
@@ -78,7 +78,7 @@ DerivedWeights::entryFor(uint32_t input, const BoundValue& view,
 
 Result<std::shared_ptr<const PackedWeight>>
 DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
-                    const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters) {
+                    const std::shared_ptr<const primitives::Primitive>& primitive, Counters::OfCall& counters) {
   const std::shared_ptr<Entry> entry = entryFor(input, view, primitive);
   std::lock_guard lock(entry->mutex);
   bool again = false;

@@ -45,7 +45,7 @@ public:
   // for copies. `b` is the view's first element.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
                                                   const WeightStamp& stamp,
-                                                  const std::shared_ptr<const onednn::Primitive>& primitive,
+                                                  const std::shared_ptr<const primitives::Primitive>& primitive,
                                                   Counters::OfCall& counters);
 
   void invalidate();
@@ -56,12 +56,12 @@ private:
     plan::DType dtype{};
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
-    std::shared_ptr<const onednn::Primitive> packer;
+    std::shared_ptr<const primitives::Primitive> packer;
     ForkMutex mutex;  // guards what follows, and is held while packing
     KeptCopies<PackedWeight> packed;
   };
   std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,
-                                  const std::shared_ptr<const onednn::Primitive>& primitive);
+                                  const std::shared_ptr<const primitives::Primitive>& primitive);
   static constexpr size_t layouts_per_view = 4;
 
   std::atomic<uint64_t> generation_{0};

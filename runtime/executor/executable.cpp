@@ -13,7 +13,7 @@
 #include "common/base/number_list.h"
 #include "common/plan/dtype.h"
 #include "runtime/executor/frame.h"
-#include "runtime/onednn/team_thread.h"
+#include "runtime/primitives/core/team_thread.h"
 
 namespace zefuse {
 
@@ -98,10 +98,10 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
     ZEFUSE_RETURN_IF_ERROR(refuseAten(impl->shared.program));
   // Of fixed sizes, library calls are prepared while kernels are loaded, and a GPU's libraries are asked: neither needs
   // the other.
-  std::optional<onednn::TeamThread<Result<std::shared_ptr<const Binding>>>> binding;
+  std::optional<primitives::TeamThread<Result<std::shared_ptr<const Binding>>>> binding;
   if (impl->shared.program.plan.symbols.empty())
     binding.emplace([&impl = *impl, &options] {
-      auto bound = impl.bindingFor({}, onednn::maxThreads());
+      auto bound = impl.bindingFor({}, primitives::maxThreads());
       if (bound.ok() && std::ranges::any_of((*bound)->launches, &BoundLaunch::asksALibrary))
         if (auto gpu = DeviceContext::open(options.device); gpu.ok())
           askLibraries(**gpu, **bound);
@@ -261,7 +261,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
     many_symbols.resize(count);
   int64_t* symbols = count > few ? many_symbols.data() : few_symbols;
   impl.readSymbols(inputs, symbols);
-  const int threads = onednn::maxThreads();
+  const int threads = primitives::maxThreads();
 
   std::unique_ptr<Frame> frame = impl.takeFrame();
   struct GiveBack {

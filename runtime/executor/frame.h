@@ -59,9 +59,9 @@ private:
     bool set = false;                 // whether arguments holds what the handle has
   };
   struct LibraryState {
-    std::shared_ptr<const PackedWeight> packed;       // null: packed for each use, until a copy is kept
-    std::shared_ptr<const onednn::Primitive> packer;  // whom `packed` was looked up for
-    bool asked = false;                               // by this call's packWeights, which has counted it
+    std::shared_ptr<const PackedWeight> packed;           // null: packed for each use, until a copy is kept
+    std::shared_ptr<const primitives::Primitive> packer;  // whom `packed` was looked up for
+    bool asked = false;                                   // by this call's packWeights, which has counted it
     std::vector<const void*> operands;
     std::vector<void*> results;  // of a call with several
   };
@@ -89,7 +89,7 @@ private:
   // The packed form of the step's weight: a kept copy, or one made for this use.
   Result<const void*> packedOrStreamed(size_t step, uint32_t view, std::span<const CallInput> inputs);
   // `b`: the value that the primitive may want packed.
-  Status runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
+  Status runLibraryCall(size_t step, primitives::Primitive::Arguments arguments, uint32_t b,
                         const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, std::span<const CallInput> inputs);
   Status runAtenCall(size_t step, const plan::AtenCallT& call, std::span<const CallInput> inputs);
   Status takeResult(uint32_t value, AtenResult& result);

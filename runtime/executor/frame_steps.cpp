@@ -8,7 +8,7 @@
 #include "runtime/executor/frame.h"
 #include "runtime/executor/library_convolutions.h"
 #include "runtime/executor/strided_copy.h"
-#include "runtime/onednn/grouped_matmul.h"
+#include "runtime/primitives/matmul/grouped_matmul.h"
 
 namespace zefuse::executor {
 namespace {
@@ -128,7 +128,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
 }
 
 Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs) {
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   arguments.a = address(matmul.a);
   arguments.bias = matmul.bias >= 0 ? address(uint32_t(matmul.bias)) : nullptr;
   arguments.out = address(matmul.out);
@@ -136,7 +136,7 @@ Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<cons
 }
 
 Status Frame::runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs) {
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   arguments.a = address(convolution.input);
   arguments.bias = convolution.bias >= 0 ? address(uint32_t(convolution.bias)) : nullptr;
   arguments.out = address(convolution.out);
@@ -146,7 +146,7 @@ Status Frame::runConvolution(size_t step, const plan::ConvolutionT& convolution,
 Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
   const void* operands[] = {address(attention.value),
                             attention.mask >= 0 ? address(uint32_t(attention.mask)) : nullptr};
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   arguments.a = address(attention.query);
   arguments.b = address(attention.key);
   arguments.out = address(attention.out);
@@ -164,7 +164,7 @@ Status Frame::runAttentionGradient(size_t step, const plan::AttentionGradientT& 
   void* results[3];
   for (size_t i = 0; i < std::size(results); ++i)
     results[i] = gradient.results[i] >= 0 ? address(uint32_t(gradient.results[i])) : nullptr;
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   arguments.operands = operands;
   arguments.results = results;
   arguments.scratch = scratch_.data();
@@ -173,10 +173,10 @@ Status Frame::runAttentionGradient(size_t step, const plan::AttentionGradientT& 
 }
 
 Status Frame::runGroupedMatmul(size_t step, const plan::GroupedMatmulT& product) {
-  const auto& groups = static_cast<const onednn::GroupedMatmul&>(*binding_->library_calls[step].primitive);
+  const auto& groups = static_cast<const primitives::GroupedMatmul&>(*binding_->library_calls[step].primitive);
   const BoundValue &offsets = binding_->values[product.offsets], &matrices = binding_->values[product.b];
   const auto* ends = reinterpret_cast<const int32_t*>(address(product.offsets));
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   arguments.a = address(product.a);
   arguments.out = address(product.out);
   arguments.scratch = scratch_.data();
@@ -207,7 +207,7 @@ Status Frame::runRecurrence(size_t step, const plan::RecurrenceT& recurrence, st
   LibraryState& state = library_states_[step];
   const uint32_t weight =
       recurrence.operands[plan::arityOf(recurrence.cell, recurrence.gradient, recurrence.packed).weight];
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   Result<const void*> packed = packedOrStreamed(step, weight, inputs);
   if (!packed.ok())
     return packed.status();
@@ -225,7 +225,7 @@ Status Frame::runRecurrence(size_t step, const plan::RecurrenceT& recurrence, st
   return binding_->library_calls[step].primitive->run(arguments);
 }
 
-Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
+Status Frame::runLibraryCall(size_t step, primitives::Primitive::Arguments arguments, uint32_t b,
                              const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops,
                              std::span<const CallInput> inputs) {
   const BoundLibraryCall& bound = binding_->library_calls[step];

@@ -5,7 +5,7 @@
 
 #include "common/plan/recurrence.h"
 #include "runtime/executor/frame.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
 
 namespace zefuse::executor {
 
@@ -88,7 +88,7 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
     weights.push_back({i, view, bound.primitive->packedBytes()});
     total += weights.back().bytes;
   }
-  const size_t lanes = size_t(std::max(1, onednn::maxThreads()));
+  const size_t lanes = size_t(std::max(1, primitives::maxThreads()));
   std::vector<std::vector<Weight>> of_lane(lanes);
   size_t before = 0;
   for (const Weight& weight : weights) {
@@ -97,7 +97,7 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
   }
   std::vector<Status> statuses(lanes);
   std::vector<Counters::OfCall> counted(lanes);
-  onednn::overTeam(int64_t(lanes), 1, [&](int64_t begin, int64_t end) {
+  primitives::overTeam(int64_t(lanes), 1, [&](int64_t begin, int64_t end) {
     for (size_t lane = size_t(begin); lane < size_t(end); ++lane)
       for (const Weight& weight : of_lane[lane]) {
         statuses[lane] = packFor(weight.step, weight.view, address(weight.view), inputs, counted[lane]);

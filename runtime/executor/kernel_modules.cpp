@@ -146,8 +146,8 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   self->options_.cancelled = [&ending = self->ending_] { return ending.load(); };
   const std::lock_guard lock(registryMutex());
   registry().push_back(self.get());
-  self->building_ =
-      std::make_unique<onednn::TeamThread<Status>>([self = self.get(), missing = std::move(missing), later = later] {
+  self->building_ = std::make_unique<primitives::TeamThread<Status>>(
+      [self = self.get(), missing = std::move(missing), later = later] {
         return self->buildNow(missing, later, nullptr);
       });
   return self;

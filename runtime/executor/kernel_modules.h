@@ -16,7 +16,7 @@
 #include "runtime/executor/counters.h"
 #include "runtime/executor/device_context.h"
 #include "runtime/executor/executable.h"
-#include "runtime/onednn/team_thread.h"
+#include "runtime/primitives/core/team_thread.h"
 #include "runtime/ze/module.h"
 
 namespace zefuse::executor {
@@ -92,7 +92,7 @@ private:
   LongForkMutex mutex_;  // of buildMissing()
   const uint32_t generation_ = forkGeneration();
   std::atomic<bool> ending_{false};
-  std::unique_ptr<onednn::TeamThread<Status>> building_;  // declared last: ends before what it uses
+  std::unique_ptr<primitives::TeamThread<Status>> building_;  // declared last: ends before what it uses
 };
 
 }  // namespace zefuse::executor

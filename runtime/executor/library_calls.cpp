@@ -3,24 +3,24 @@
 #include <algorithm>
 #include <optional>
 
-#include "runtime/onednn/team_thread.h"
+#include "runtime/primitives/core/team_thread.h"
 
 namespace zefuse::executor {
 
 namespace {
 
-using onednn::Attention;
-using onednn::AttentionDesc;
-using onednn::AttentionGradient;
-using onednn::AttentionGradientDesc;
-using onednn::Convolution;
-using onednn::ConvolutionDesc;
-using onednn::GroupedMatmul;
-using onednn::GroupedMatmulDesc;
-using onednn::inParallelForTeam;
-using onednn::Matmul;
-using onednn::MatmulDesc;
-using onednn::Primitive;
+using primitives::Attention;
+using primitives::AttentionDesc;
+using primitives::AttentionGradient;
+using primitives::AttentionGradientDesc;
+using primitives::Convolution;
+using primitives::ConvolutionDesc;
+using primitives::GroupedMatmul;
+using primitives::GroupedMatmulDesc;
+using primitives::inParallelForTeam;
+using primitives::Matmul;
+using primitives::MatmulDesc;
+using primitives::Primitive;
 using recurrence::Recurrence;
 using recurrence::RecurrenceDesc;
 

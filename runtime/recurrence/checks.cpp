@@ -6,8 +6,8 @@
 
 namespace zefuse::recurrence {
 
-using onednn::TensorDesc;
 using plan::RecurrentCell;
+using primitives::TensorDesc;
 
 Status refuse(Code code, const RecurrenceDesc& desc, const std::string& why) {
   return {code, toString(desc) + ": " + why};

@@ -13,7 +13,7 @@ Status refuse(Code code, const RecurrenceDesc& desc, const std::string& why);
 
 plan::RecurrenceArity arityOf(const RecurrenceDesc& desc);
 // One of packed sequences' states, [rows, units], which say how many rows there are.
-const onednn::TensorDesc& stateOf(const RecurrenceDesc& desc);
+const primitives::TensorDesc& stateOf(const RecurrenceDesc& desc);
 // Where a projection is among the operands.
 size_t placeOfProjection(const RecurrenceDesc& desc);
 

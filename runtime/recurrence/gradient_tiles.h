@@ -38,7 +38,7 @@ template <bool amx> [[gnu::always_inline]] inline void runGradientInTiles(const 
   auto begins = [&](int64_t group) { return std::min(share.first_row + group * rows, share.last_row - rows); };
   alignas(64) float sums[8 * tile_sums];
   if constexpr (amx)
-    onednn::configureTiles(rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
+    primitives::configureTiles(rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
     const int64_t t = s.step(n), last_row = std::min(share.last_row, s.rowsOf(t));
     if (share.meeting) {  // a product reads the units of all
@@ -67,7 +67,7 @@ template <bool amx> [[gnu::always_inline]] inline void runGradientInTiles(const 
     }
   }
   if constexpr (amx)
-    onednn::releaseTiles();
+    primitives::releaseTiles();
 }
 
 }  // namespace zefuse::recurrence

@@ -11,7 +11,7 @@ namespace zefuse::recurrence {
 
 // Where unit or input `k`, a multiple of 16, is in a row.
 constexpr int64_t placeInSplit(int64_t k) {
-  return k / onednn::tile_depth * split_parts * onednn::tile_depth + k % onednn::tile_depth;
+  return k / primitives::tile_depth * split_parts * primitives::tile_depth + k % primitives::tile_depth;
 }
 
 // x becomes itself with zeros behind the first `count`.
@@ -41,7 +41,7 @@ template <int lanes, int rows, bool splits>
                                               const float* product) {
   const int64_t count = s.hidden - unit, H = s.hidden, t = s.step(n);
   const Tensor &activations = s.results[2], &cells = s.results[3], &last_cell = s.results[1];
-  constexpr int64_t of_row = splits ? lanes : 4 * lanes, of_gate = splits ? onednn::tile_sums : lanes;
+  constexpr int64_t of_row = splits ? lanes : 4 * lanes, of_gate = splits ? primitives::tile_sums : lanes;
   LstmGates<lanes> gates[rows];
   Vector<lanes> cell[rows], hidden[rows];
 #pragma clang loop unroll(full)
@@ -77,7 +77,7 @@ template <int lanes, int rows, bool splits>
     if constexpr (splits) {
       if (count < lanes)
         keepFirst<lanes>(hidden[r], count);
-      onednn::storeSplit(s.splits.stateAt(n + 1, b + r) + placeInSplit(unit), onednn::tile_depth, hidden[r]);
+      primitives::storeSplit(s.splits.stateAt(n + 1, b + r) + placeInSplit(unit), primitives::tile_depth, hidden[r]);
     } else if (s.near_hidden.data) {
       store<lanes>(s.near_hidden.at(n & 1, b + r) + unit, hidden[r], count);
     }

@@ -3,14 +3,14 @@
 
 #include <cstring>
 
-#include "runtime/onednn/split_blocks.h"
+#include "runtime/primitives/matmul/split_blocks.h"
 #include "runtime/recurrence/layer_cells.h"
 #include "runtime/recurrence/levels.h"
 #include "runtime/recurrence/tile_pipeline.h"
 
 namespace zefuse::recurrence {
 
-using onednn::tile_depth, onednn::tile_factors, onednn::tile_rows, onednn::tile_sums;
+using primitives::tile_depth, primitives::tile_factors, primitives::tile_rows, primitives::tile_sums;
 
 // A row of `count` numbers, and zeros up to `depth`.
 [[ZEFUSE_TILE_LEVEL, gnu::always_inline]] inline void splitNumbers(const float* from, int64_t count, int64_t depth,
@@ -20,8 +20,8 @@ using onednn::tile_depth, onednn::tile_factors, onednn::tile_rows, onednn::tile_
     Vector<16> x = {};
     if (k < count)
       load<16>(x, from + k, count - k);
-    beyond |= onednn::beyondSplit((__m512)x);
-    onednn::storeSplit(to + placeInSplit(k), tile_depth, x);
+    beyond |= primitives::beyondSplit((__m512)x);
+    primitives::storeSplit(to + placeInSplit(k), tile_depth, x);
   }
   const uint16_t line = beyond != 0;
   std::memcpy(to + placeInSplit(depth), &line, sizeof(line));
@@ -122,7 +122,7 @@ struct SplitProduct {
     for (int64_t k = 0; k < count; ++k) {
       const uint16_t* tile =
           packed + (k / tile_depth * 4 + gate) * split_parts * tile_factors + k % tile_depth / 2 * 2 * tile_rows;
-      sum += (Vector<16>)onednn::joinParts(tile, k % 2 != 0) * x[k];
+      sum += (Vector<16>)primitives::joinParts(tile, k % 2 != 0) * x[k];
     }
     store<16>(sums + gate * tile_sums, sum, 16);
   }
@@ -196,7 +196,7 @@ struct SplitStep {
   splitInput(s, own, 0);
   meet(1);
   const RowGroups groups(share);
-  onednn::configureTiles(groups.rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
+  primitives::configureTiles(groups.rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
     runBlocks(SplitStep{s, n}, groups, share);
     if (n + 1 == s.steps)
@@ -204,7 +204,7 @@ struct SplitStep {
     splitInput(s, own, n + 1);
     meet(n + 2);
   }
-  onednn::releaseTiles();
+  primitives::releaseTiles();
 }
 
 }  // namespace zefuse::recurrence

@@ -1,7 +1,7 @@
 // The loops over the steps of an LSTM whose input is multiplied with it, in AMX's tiles.
 #pragma once
 
-#include "runtime/onednn/amx_tiles.h"
+#include "runtime/primitives/simd/amx_tiles.h"
 #include "runtime/recurrence/levels.h"
 #include "runtime/recurrence/steps.h"
 #include "runtime/recurrence/tile_pipeline.h"
@@ -22,7 +22,7 @@ struct TileProduct {
 
   // The next `count` parts.
   [[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void advance(int64_t count) {
-    constexpr int64_t tile = onednn::tile_factors;
+    constexpr int64_t tile = primitives::tile_factors;
     const int64_t depth = of_input.depth + of_state.depth;
     for (; count > 0 && gates < 4; --count) {
       const bool input = k < of_input.depth;
@@ -84,13 +84,13 @@ struct TileStep {
 
 [[ZEFUSE_TILE_LEVEL, gnu::noinline]] inline void runLayerInTiles(const Sequence& s, const Share& share) {
   const RowGroups groups(share);
-  onednn::configureTiles(groups.rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
+  primitives::configureTiles(groups.rows, 0b111111);  // 0 to 3: sums, 4 and 5: left, 6 and 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
     if (share.meeting && n > 0)
       share.meeting->wait(share.parts, n);
     runBlocks(TileStep{s, n, s.step(n)}, groups, share);
   }
-  onednn::releaseTiles();
+  primitives::releaseTiles();
 }
 
 }  // namespace zefuse::recurrence

@@ -2,7 +2,7 @@
 // of its own, since they take tens of seconds to compile; those of layers with projections are one for three levels.
 #pragma once
 
-#include "runtime/onednn/vector_memory.h"
+#include "runtime/primitives/simd/vector_memory.h"
 #include "runtime/recurrence/sequence.h"
 
 // Beside ZEFUSE_AVX512 and ZEFUSE_AVX2.

@@ -8,7 +8,7 @@ namespace zefuse::recurrence {
 
 // x becomes e^-x, within 1e-7 of it: the sigmoid's denominator less one. Between 3e-39 and 2e38; NaN stays.
 template <int lanes> [[gnu::always_inline]] inline void inverseExponential(Vector<lanes>& x) {
-  using Int = typename onednn::VectorOf<lanes>::Int;
+  using Int = typename primitives::VectorOf<lanes>::Int;
   const Vector<lanes> least = Vector<lanes>{} - 88.3f, most = Vector<lanes>{} + 87.f;
   const Vector<lanes> magic = Vector<lanes>{} + 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer
   x = x < least ? least : x;
@@ -25,7 +25,7 @@ template <int lanes> [[gnu::always_inline]] inline void inverseExponential(Vecto
 
 // x becomes e^2x - 1, where tanh(x) is not yet one; nothing cancels near zero. NaN stays.
 template <int lanes> [[gnu::always_inline]] inline void doubledExponential(Vector<lanes>& x) {
-  using Int = typename onednn::VectorOf<lanes>::Int;
+  using Int = typename primitives::VectorOf<lanes>::Int;
   const Vector<lanes> limit = Vector<lanes>{} + 9.5f;  // from here on tanh rounds to one
   const Vector<lanes> magic = Vector<lanes>{} + 12582912.f, one = Vector<lanes>{} + 1.f;
   x = x > limit ? limit : x;

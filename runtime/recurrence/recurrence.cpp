@@ -8,17 +8,17 @@
 #include <functional>
 
 #include "common/plan/dtype.h"
-#include "runtime/onednn/bf16.h"
-#include "runtime/onednn/tensor_desc.h"
-#include "runtime/onednn/f16.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
+#include "runtime/primitives/core/tensor_desc.h"
+#include "runtime/primitives/simd/bf16.h"
+#include "runtime/primitives/simd/f16.h"
 #include "runtime/recurrence/checks.h"
 #include "runtime/recurrence/sequence.h"
 
 namespace zefuse::recurrence {
 
-using onednn::TensorDesc;
 using plan::RecurrentCell;
+using primitives::TensorDesc;
 
 namespace {
 
@@ -66,7 +66,7 @@ int64_t placesBytes(const RecurrenceDesc& desc, int64_t steps) {
 bool sharesLines(int64_t row) { return row > 0 && row % 512 == 0; }
 // row(t, b) for all steps and rows of the batch, by the team's threads.
 template <typename Row> void overRows(int64_t steps, int64_t batch, Row&& row) {
-  onednn::overTeam(steps * batch, 256, [&](int64_t begin, int64_t end) {
+  primitives::overTeam(steps * batch, 256, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin; at < end; ++at)
       row(at / batch, at % batch);
   });
@@ -102,7 +102,7 @@ std::string toString(const RecurrenceDesc& desc) {
   if (desc.gradient)
     text += "'s derivative";
   for (size_t i = 0; i < desc.operands.size(); ++i)
-    text += (i ? ", " : " ") + onednn::toString(desc.operands[i]);
+    text += (i ? ", " : " ") + primitives::toString(desc.operands[i]);
   return text + (desc.projected ? ", projected" : "") + (desc.packed ? ", packed" : "") +
          (desc.reverse ? ", reversed" : "");
 }
@@ -352,7 +352,7 @@ void Recurrence::prepareTiles(Sequence& s, const Arguments& arguments, float* me
   const Tensor& hidden = s.operands[3];
   for (int64_t n = 0; n < (desc_.packed ? 2 : 1); ++n)  // a row that begins at any step finds it
     for (int64_t b = 0; b < batch_; ++b)
-      std::transform(hidden.at(0, b), hidden.at(0, b) + outputs_, s.tiles.at(n, b), onednn::toBf16);
+      std::transform(hidden.at(0, b), hidden.at(0, b) + outputs_, s.tiles.at(n, b), primitives::toBf16);
 }
 
 // A layer's input and its weight, and where its output goes, as the loops have them: there are no gates.
@@ -395,7 +395,7 @@ void Recurrence::prepareInput(Sequence& s, const Arguments& arguments, float* me
     return;
   float* copy = memory + parts.input;
   if (!level_.tiled) {
-    s.input = widen(input, steps_, batch_, inputs_, copy, onednn::floatOfBf16);
+    s.input = widen(input, steps_, batch_, inputs_, copy, primitives::floatOfBf16);
     return;
   }
   auto* padded = reinterpret_cast<uint16_t*>(copy);
@@ -451,8 +451,8 @@ void Recurrence::prepareGradient(Sequence& s, float* memory) const {
     s.multiplies_gates = s.tiles.depth == 4 * hidden_;  // else zeros are wanted behind them
     return;
   }
-  gradient = widen(gradient, steps_, batch_, hidden_, memory + parts.gradient, onednn::floatOfBf16);
-  activations = widen(activations, steps_, batch_, 4 * hidden_, memory + parts.activations, onednn::floatOfF16);
+  gradient = widen(gradient, steps_, batch_, hidden_, memory + parts.gradient, primitives::floatOfBf16);
+  activations = widen(activations, steps_, batch_, 4 * hidden_, memory + parts.activations, primitives::floatOfF16);
   gates = {memory + parts.gradient + steps_ * batch_ * hidden_, batch_ * 4 * hidden_, 4 * hidden_};
 }
 
@@ -468,9 +468,9 @@ void Recurrence::roundResults(const Sequence& s, const Arguments& arguments) con
       std::transform(from, from + units, to + t * result.step + b * result.row, rounded);
     });
   };
-  round(0, desc_.gradient ? 4 * hidden_ : hidden_, onednn::bitsOfBf16);
+  round(0, desc_.gradient ? 4 * hidden_ : hidden_, primitives::bitsOfBf16);
   if (!desc_.gradient)
-    round(2, 4 * hidden_, onednn::f16OfFloat);
+    round(2, 4 * hidden_, primitives::f16OfFloat);
 }
 
 // The sums for the rows of the batch, in their order.
@@ -484,7 +484,7 @@ void Recurrence::sumBias(const Sequence& s, const Arguments& arguments) const {
 // Shares the loops out among the team's threads.
 void Recurrence::runShared(const Sequence& s) const {
   const int64_t units = unitsOfBlock(s.cell, desc_.gradient, level_.lanes);
-  const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, onednn::maxThreads());
+  const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, primitives::maxThreads());
   const double rows = double(total_) / double(steps_);  // of a step
   const int64_t outputs = desc_.projected ? plainBlocks(outputs_, level_.lanes) : 0;
   const double weights = double(s.gates * hidden_ * (outputs_ + s.inputs)) + (outputs ? double(outputs_ * hidden_) : 0);
@@ -493,7 +493,7 @@ void Recurrence::runShared(const Sequence& s) const {
   auto rowOf = [&](int64_t group) { return std::min(group * s.rows_of_sum, batch_); };
   const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
   if (sharesOutRows(level_, threads, batch_, weights)) {
-    onednn::overTeam(row_groups, std::max<int64_t>(1, row_groups / worth), [&](int64_t begin, int64_t end) {
+    primitives::overTeam(row_groups, std::max<int64_t>(1, row_groups / worth), [&](int64_t begin, int64_t end) {
       level_.run(s, {begin * s.rows_of_sum, rowOf(end), 0, blocks, nullptr, 1, 0, outputs});
     });
     return;
@@ -504,7 +504,7 @@ void Recurrence::runShared(const Sequence& s) const {
     return;
   }
   std::array<Meeting, most_row_parts> meetings;
-  onednn::togetherOverTeam(wanted.rows * wanted.blocks, [&](int64_t part, int64_t of) {
+  primitives::togetherOverTeam(wanted.rows * wanted.blocks, [&](int64_t part, int64_t of) {
     // The team may be smaller than asked for.
     const Division d = of == wanted.rows * wanted.blocks ? wanted : divide(of, batch_, blocks);
     const int64_t row = part / d.blocks, block = part % d.blocks;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/plan/plan_generated.h"
-#include "runtime/onednn/primitive.h"
+#include "runtime/primitives/core/primitive.h"
 
 namespace zefuse::recurrence {
 
@@ -19,10 +19,10 @@ struct Sequence;
 struct RecurrenceDesc {
   plan::RecurrentCell cell{};
   bool gradient = false;
-  bool reverse = false;                      // steps from the last to the first
-  bool packed = false;                       // packed sequences; the last operand says how many rows each step has
-  std::vector<onednn::TensorDesc> operands;  // f32; the weights f32 or bf16; rows of packed sequences i64
-  std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
+  bool reverse = false;                          // steps from the last to the first
+  bool packed = false;                           // packed sequences; the last operand says how many rows each step has
+  std::vector<primitives::TensorDesc> operands;  // f32; the weights f32 or bf16; rows of packed sequences i64
+  std::vector<primitives::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
   // Of the cell lstm_layer the input, its weights and the output are all f32 or all bf16, of its derivative the
   // gradients of the output and of the gates; of bf16 activations are f16.
   bool projected = false;  // an LSTM with a projection, the operand behind the others
@@ -36,7 +36,7 @@ struct RecurrenceDesc {
 // widened. A hidden unit is computed by one thread and summed in one order, so the bits do not depend on the number of
 // threads. A projection is packed at each run. Of packed sequences run() gives invalid_argument when the numbers of
 // rows grow or do not add up.
-class Recurrence : public onednn::Primitive {
+class Recurrence : public primitives::Primitive {
 public:
   // invalid_argument when sizes do not fit together, or rows are not contiguous; unsupported for other dtypes.
   static Result<std::shared_ptr<const Recurrence>> get(const RecurrenceDesc& desc);

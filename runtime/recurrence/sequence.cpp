@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/onednn/amx_tiles.h"
-#include "runtime/onednn/cpu_isa.h"
+#include "runtime/primitives/simd/amx_tiles.h"
+#include "runtime/primitives/simd/cpu_isa.h"
 #include "runtime/recurrence/levels.h"
 
 namespace zefuse::recurrence {
 
-using onednn::tile_depth, onednn::tile_rows;
 using plan::RecurrentCell;
+using primitives::tile_depth, primitives::tile_rows;
 
 namespace {
 
@@ -34,7 +34,7 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
 }
 
 bool pairsAvailable() {
-  static const bool there = onednn::hasIsa(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("x86-64-v4");
+  static const bool there = primitives::hasIsa(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("x86-64-v4");
   return there;
 }
 
@@ -85,16 +85,16 @@ bool sharesOutRows(const Level& level, int64_t threads, int64_t rows, double wei
 const Level& level(bool narrow) {
   static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true, 8, tile_depth},
                          pairs = {"pairs of bf16", 16, runPairs, true, 2, 2};
-  if (narrow && onednn::tilesAvailable())
+  if (narrow && primitives::tilesAvailable())
     return tiles;
   if (narrow && pairsAvailable())
     return pairs;
   static constexpr Level avx512 = {"avx512", 16, runAvx512}, avx2 = {"avx2", 8, runAvx2},
                          baseline = {"sse2", 4, runSse2};
   static const Level& chosen = []() -> const Level& {
-    if (onednn::hasIsa(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("x86-64-v4"))
+    if (primitives::hasIsa(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("x86-64-v4"))
       return avx512;
-    return onednn::hasIsa(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("x86-64-v3") ? avx2 : baseline;
+    return primitives::hasIsa(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("x86-64-v3") ? avx2 : baseline;
   }();
   return chosen;
 }
@@ -103,7 +103,7 @@ const Level& layerLevel(int64_t rows) {
   static constexpr Level splits = {"tiles of three bf16", 16, runSplits, false, 2, 0, true};
   // Fewer leave most of a tile empty, and read half as many bytes of the weight again as in registers.
   constexpr int64_t fewest_rows = 12;
-  return onednn::tilesAvailable() && rows >= fewest_rows ? splits : level();
+  return primitives::tilesAvailable() && rows >= fewest_rows ? splits : level();
 }
 
 int64_t unitsOfBlock(RecurrentCell cell, bool gradient, int64_t lanes) {

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "runtime/onednn/amx_tiles.h"
-#include "runtime/onednn/vector_math.h"
+#include "runtime/primitives/simd/amx_tiles.h"
+#include "runtime/primitives/simd/vector_math.h"
 #include "runtime/recurrence/lstm_formula.h"
 #include "runtime/recurrence/sequence.h"
 #include "runtime/recurrence/vectors.h"
@@ -57,7 +57,7 @@ template <int lanes, int rows, int vectors, bool ahead>
 // sums += what multiply or, with `tiled`, multiplyTiles left for `rows` rows
 template <int lanes, int rows, int vectors, bool tiled>
 [[gnu::always_inline]] inline void addProduct(Vector<lanes> (&sums)[rows][vectors], const float* product) {
-  constexpr int64_t of_row = tiled ? lanes : vectors * lanes, of_vector = tiled ? onednn::tile_sums : lanes;
+  constexpr int64_t of_row = tiled ? lanes : vectors * lanes, of_vector = tiled ? primitives::tile_sums : lanes;
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
@@ -192,12 +192,12 @@ template <int lanes, int rows, bool tiled>
 
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r) {
-    onednn::sigmoid<lanes>(sums[r][0]);
-    onednn::sigmoid<lanes>(sums[r][1]);
+    primitives::sigmoid<lanes>(sums[r][0]);
+    primitives::sigmoid<lanes>(sums[r][1]);
     Vector<lanes> candidate;
     load<lanes>(candidate, gates.at(place, b + r) + 2 * H + unit, count);
     candidate += sums[r][0] * sums[r][2];
-    onednn::hyperbolicTangent<lanes>(candidate);
+    primitives::hyperbolicTangent<lanes>(candidate);
     load<lanes>(x, hiddenBefore(before, output, s.operands[3], b + r) + unit, count);
     x = (x - candidate) * sums[r][1] + candidate;
     store<lanes>(output.at(place, b + r) + unit, x, count);
@@ -243,7 +243,7 @@ template <int lanes, int rows, bool tiled>
     for (int v = 0; v < 4; ++v) {
       const int64_t unit = (block * 4 + v) * lanes, count = H - unit;
       if (s.cell == plan::RecurrentCell::tanh)
-        onednn::hyperbolicTangent<lanes>(sums[r][v]);
+        primitives::hyperbolicTangent<lanes>(sums[r][v]);
       else
         sums[r][v] = sums[r][v] < 0.f ? zero : sums[r][v];  // NaN stays
       store<lanes>(output.at(place, b + r) + unit, sums[r][v], count);
@@ -300,7 +300,7 @@ template <int lanes, bool tiled = false>
     load<lanes>(o, row + 3 * H, count);
   }
   dh += carried;
-  onednn::hyperbolicTangent<lanes>(c);
+  primitives::hyperbolicTangent<lanes>(c);
   dc += dh * o * (1.f - c * c);
   const Vector<lanes> gates[] = {dc * g * i * (1.f - i), dc * old * f * (1.f - f), dc * i * (1.f - g * g),
                                  dh * c * o * (1.f - o)};
@@ -496,7 +496,8 @@ template <int lanes, bool tiled>
 #pragma clang loop unroll(full)
   for (int v = 0; v < 4; ++v) {
     const int64_t unit = (block * 4 + v) * lanes, count = s.outputs - unit;
-    const Vector<lanes> x = *reinterpret_cast<const Vector<lanes>*>(product + v * (tiled ? onednn::tile_sums : lanes));
+    const Vector<lanes> x =
+        *reinterpret_cast<const Vector<lanes>*>(product + v * (tiled ? primitives::tile_sums : lanes));
     store<lanes>(s.results[0].at(place, b) + unit, x, count);
     if constexpr (tiled)
       storeRounded<lanes>(s, t, b, unit, x, count);

@@ -9,7 +9,7 @@
 
 namespace zefuse::recurrence {
 
-using onednn::tile_rows, onednn::tile_sums;
+using primitives::tile_rows, primitives::tile_sums;
 
 // A thread's rows of the batch in groups of one size, which tiles are configured for: the last one begins among rows of
 // the one before, whose products are not used again.

@@ -2,13 +2,13 @@
 // of the batch, in AMX's tiles, or in pairs by AVX-512's instructions. The cell's formula is that of steps.h.
 #pragma once
 
-#include "runtime/onednn/amx_tiles.h"
+#include "runtime/primitives/simd/amx_tiles.h"
 #include "runtime/recurrence/levels.h"
 #include "runtime/recurrence/steps.h"
 
 namespace zefuse::recurrence {
 
-using onednn::tile_depth, onednn::tile_rows, onednn::tile_sums;
+using primitives::tile_depth, primitives::tile_rows, primitives::tile_sums;
 
 // Rows of bf16, `stride` apart, and the block of a packed weight that they are multiplied with.
 struct Factors {
@@ -20,7 +20,7 @@ struct Factors {
 // sums += left @ packed
 template <int vectors>
 [[gnu::target("amx-tile,amx-bf16"), gnu::always_inline]] inline void addTiles(const Factors& factors) {
-  constexpr int64_t tile = onednn::tile_factors;
+  constexpr int64_t tile = primitives::tile_factors;
   const int64_t stride = factors.stride * int64_t(sizeof(__bf16));
   const uint16_t* packed = factors.packed;
   for (int64_t k = 0; k < factors.depth; k += tile_depth, packed += vectors * tile) {
@@ -154,7 +154,7 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
   };
   int64_t met = 0;
   if constexpr (amx)
-    onednn::configureTiles(rows, 0b11111);  // 0 to 3: sums, 4: left, 5 to 7: right
+    primitives::configureTiles(rows, 0b11111);  // 0 to 3: sums, 4: left, 5 to 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
     const int64_t t = s.step(n);
     if (share.meeting && n > 0)
@@ -193,7 +193,7 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
       }
   }
   if constexpr (amx)
-    onednn::releaseTiles();
+    primitives::releaseTiles();
 }
 
 }  // namespace zefuse::recurrence

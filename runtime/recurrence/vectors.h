@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
-#include "runtime/onednn/vector_memory.h"
+#include "runtime/primitives/simd/vector_memory.h"
 
 namespace zefuse::recurrence {
 
-template <int lanes> using Vector = typename onednn::VectorOf<lanes>::Float;
+template <int lanes> using Vector = typename primitives::VectorOf<lanes>::Float;
 
-using onednn::load;
-using onednn::store;
+using primitives::load;
+using primitives::store;
 
 // As `load`, of bf16 or f16.
 template <int lanes, typename Number>

@@ -14,7 +14,10 @@ FLOORS = [
     ["common/plan", "common/toolchain", "common/ze_extension"],
     ["drivers/level_zero", "drivers/spirv"],
     ["drivers/cpu", "drivers/cuda"],
-    ["runtime/cache", "runtime/onednn", "runtime/sycl", "runtime/ze"],
+    ["runtime/cache", "runtime/primitives/simd", "runtime/sycl", "runtime/ze"],
+    ["runtime/primitives/core"],
+    ["runtime/primitives/attention", "runtime/primitives/convolution", "runtime/primitives/matmul"],
+    ["runtime/primitives"],
     ["runtime/recurrence"],
     ["runtime/executor"],
     ["runtime/aten", "runtime/package"],
@@ -176,7 +179,7 @@ def links() -> list[tuple[str, str]]:
 def test_targets_are_read() -> None:
     found = targets()
     assert {"zefuse_base", "zefuse_plan", "zefuse_executor", "zefuse_lowering", "zefuse_compiler"} <= found.keys()
-    assert ("zefuse_executor", "zefuse_onednn") in links()
+    assert ("zefuse_executor", "zefuse_primitives") in links()
 
 
 @pytest.mark.parametrize(("target", "link"), links())

@@ -12,7 +12,7 @@
 
 #include "common/base/fork.h"
 #include "runtime/cache/file_cache.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
 #include "tests/unit/cache/temporary_folder.h"
 #include "tests/unit/executor/device_calls.h"
 #include "tests/unit/executor/kernels.h"
@@ -154,16 +154,16 @@ TEST(ForkLocks, StateIsResetInEveryChild) {
 
 class Fork : public testing::Test {
 protected:
-  void SetUp() override { onednn::setMaxThreads(4); }
-  void TearDown() override { onednn::setMaxThreads(before_); }
+  void SetUp() override { primitives::setMaxThreads(4); }
+  void TearDown() override { primitives::setMaxThreads(before_); }
 
 private:
-  const int before_ = onednn::maxThreads();
+  const int before_ = primitives::maxThreads();
 };
 
 int teamHere() {
   std::atomic<int> parts{0};
-  onednn::overTeam(1000, 1, [&](int64_t, int64_t) { ++parts; });
+  primitives::overTeam(1000, 1, [&](int64_t, int64_t) { ++parts; });
   return parts;
 }
 
@@ -182,7 +182,7 @@ TEST_F(Fork, ParentChildAndGrandchildHaveTheirTeams) {
 
 TEST_F(Fork, OneThreadWhereTheForkIsInsideARegion) {
   ASSERT_EQ(teamHere(), 4);
-  onednn::overTeam(4, 1, [](int64_t begin, int64_t) {
+  primitives::overTeam(4, 1, [](int64_t begin, int64_t) {
     if (begin == 0) {
       EXPECT_TRUE(holdsInChild([] { return teamHere() == 1; }));
     }

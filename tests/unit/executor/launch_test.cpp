@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
 #include "tests/unit/cache/temporary_folder.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/kernels.h"
@@ -72,9 +72,9 @@ TEST(Launch, ChunksFollowSizesAndThreads) {
   add.symbols = {s0};
   b.step(std::move(add));
   auto executable = create(b);
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (int threads : {1, 2, 5}) {
-    onednn::setMaxThreads(threads);
+    primitives::setMaxThreads(threads);
     for (int64_t count : {1, 6, 7, 8, 1000, 0, 33}) {
       const auto data = ramp(size_t(count));
       HostTensor x = HostTensor::f32({count}, data), y = HostTensor::f32({count}, data);
@@ -87,7 +87,7 @@ TEST(Launch, ChunksFollowSizesAndThreads) {
         ASSERT_EQ(got[i], 2 * data[i]) << count << " with " << threads;
     }
   }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
   EXPECT_EQ(executable->counters().launches, 18u);  // none for extent 0
 }
 
@@ -101,9 +101,9 @@ TEST(Launch, WakesNoLargeTeamForLittleWork) {
   add.symbols = {s0};
   b.step(std::move(add));
   auto executable = create(b);
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   auto regions = [&](int64_t count, int threads) {
-    onednn::setMaxThreads(threads);
+    primitives::setMaxThreads(threads);
     const auto data = ramp(size_t(count));
     HostTensor x = HostTensor::f32({count}, data), y = HostTensor::f32({count}, data);
     OutputMemory memory;
@@ -117,7 +117,7 @@ TEST(Launch, WakesNoLargeTeamForLittleWork) {
   EXPECT_EQ(regions(35, 2), 1);  // five grains
   EXPECT_EQ(regions(35, 64), 0);
   EXPECT_EQ(regions(7000, 16), 1);
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(Launch, ExactGroups) {
@@ -222,8 +222,8 @@ TEST(Launch, ScratchIsPerGroup) {
   sum.scratch_bytes = b.constant(32);
   b.step(std::move(sum));
   auto executable = create(b);
-  const int before = onednn::maxThreads();
-  onednn::setMaxThreads(4);
+  const int before = primitives::maxThreads();
+  primitives::setMaxThreads(4);
   for (int64_t rows : {1, 3, 500}) {
     const auto data = ramp(size_t(rows) * 8);
     HostTensor x = HostTensor::f32({rows, 8}, data);
@@ -239,7 +239,7 @@ TEST(Launch, ScratchIsPerGroup) {
       ASSERT_EQ(got[i], sum);
     }
   }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(Launch, ArgumentsThatDoNotFitTheKernelAreRefused) {

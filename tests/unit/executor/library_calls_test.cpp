@@ -3,20 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/onednn/team.h"
-#include "tests/unit/onednn/reference.h"
+#include "runtime/primitives/core/team.h"
+#include "tests/unit/primitives/reference.h"
 
 namespace zefuse::executor {
 namespace {
 
-using onednn::Convolution;
-using onednn::ConvolutionDesc;
-using onednn::Matmul;
-using onednn::MatmulDesc;
-using onednn::maxThreads;
-using onednn::setMaxThreads;
-using onednn::testing::dense;
 using plan::DType;
+using primitives::Convolution;
+using primitives::ConvolutionDesc;
+using primitives::Matmul;
+using primitives::MatmulDesc;
+using primitives::maxThreads;
+using primitives::setMaxThreads;
+using primitives::testing::dense;
 
 MatmulDesc product(int64_t m, int64_t k, int64_t n) {
   MatmulDesc desc;

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "common/plan/recurrence.h"
-#include "runtime/onednn/bf16.h"
+#include "runtime/primitives/simd/bf16.h"
 #include "runtime/recurrence/recurrence.h"
 #include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence::cases {
 
-using onednn::TensorDesc;
 using plan::RecurrentCell;
+using primitives::TensorDesc;
 using Doubles = std::vector<double>;
 
 struct Case {
@@ -131,7 +131,7 @@ struct Memory {
   void narrow() {
     desc.dtype = plan::DType::bf16;
     for (float value : data)
-      narrowed.push_back(onednn::bitsOfBf16(value));
+      narrowed.push_back(primitives::bitsOfBf16(value));
   }
   const void* address() const { return narrowed.empty() ? static_cast<const void*>(data.data()) : narrowed.data(); }
   int64_t count() const {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "runtime/onednn/bf16.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
+#include "runtime/primitives/simd/bf16.h"
 #include "runtime/recurrence/sequence.h"
 #include "tests/unit/recurrence/cases.h"
 
@@ -25,7 +25,7 @@ std::vector<Memory> gradientOperands(const Case& c, std::mt19937& generator, boo
     operands.push_back(memory({B, H}, 1));
   operands.push_back(memory({G * H, H}, 0.1, /*dense=*/true));
   for (float& value : operands.back().data)
-    value = std::bit_cast<float>(uint32_t(onednn::bitsOfBf16(value)) << 16);
+    value = std::bit_cast<float>(uint32_t(primitives::bitsOfBf16(value)) << 16);
   if (gated)
     operands.push_back(memory({B, H}, 1));
   operands.push_back(memory({T, B, H}, 1));
@@ -52,7 +52,7 @@ std::vector<Memory> gradients(const Case& c, std::vector<Memory>& operands, bool
 
 TEST(Recurrence, DerivativeIsTheSameToTheBitForAnyNumberOfThreads) {
   std::mt19937 generator(5);
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
     for (bool narrow : {false, true})
       for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{8, 128}, {5, 400}, {37, 72}}) {
@@ -63,7 +63,7 @@ TEST(Recurrence, DerivativeIsTheSameToTheBitForAnyNumberOfThreads) {
           operands[plan::arityOf(cell, true).weight].narrow();
         std::vector<float> first;
         for (int threads : {1, 3, 16}) {
-          onednn::setMaxThreads(threads);
+          primitives::setMaxThreads(threads);
           std::vector<float> gates = gradients(c, operands)[0].data;
           gates.pop_back();
           if (first.empty())
@@ -71,13 +71,13 @@ TEST(Recurrence, DerivativeIsTheSameToTheBitForAnyNumberOfThreads) {
           EXPECT_EQ(gates, first) << threads << " threads";
         }
       }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 // In tiles the gradients of the products are rounded at each step, once more than their results.
 TEST(Recurrence, DerivativeTakesAWeightOfBf16) {
   std::mt19937 generator(6);
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
     for (auto [steps, batch, hidden] : {std::tuple<int64_t, int64_t, int64_t>{3, 1, 5},
                                         {4, 7, 20},
@@ -89,7 +89,7 @@ TEST(Recurrence, DerivativeTakesAWeightOfBf16) {
       for (int threads : {1, 2, 3}) {
         const Case c{cell, threads == 2, steps, batch, hidden};
         SCOPED_TRACE(nameOf(c) + " by " + std::to_string(threads));
-        onednn::setMaxThreads(threads);
+        primitives::setMaxThreads(threads);
         std::vector<Memory> operands = gradientOperands(c, generator, /*strided=*/true);
         std::vector<Memory> wanted = gradients(c, operands, true);
         Memory& weight = operands[plan::arityOf(cell, true).weight];
@@ -104,7 +104,7 @@ TEST(Recurrence, DerivativeTakesAWeightOfBf16) {
                 << "result " << i << ", element " << at;
         }
       }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(Recurrence, DerivativeMultipliesInTilesWhereThereAre) {

@@ -3,18 +3,18 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "runtime/onednn/bf16.h"
-#include "runtime/onednn/f16.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
+#include "runtime/primitives/simd/bf16.h"
+#include "runtime/primitives/simd/f16.h"
 #include "runtime/recurrence/recurrence.h"
 #include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence::layer_gradients {
 namespace {
 
-using onednn::TensorDesc;
 using plan::DType;
 using plan::RecurrentCell;
+using primitives::TensorDesc;
 using Floats = std::vector<float>;
 
 struct Case {
@@ -29,7 +29,7 @@ Floats draw(std::mt19937& generator, int64_t count, float least, float most) {
   std::uniform_real_distribution<float> distribution(least, most);
   Floats values(static_cast<size_t>(count));
   for (float& value : values)
-    value = widened(onednn::bitsOfBf16(distribution(generator)));
+    value = widened(primitives::bitsOfBf16(distribution(generator)));
   return values;
 }
 
@@ -123,9 +123,9 @@ Found ofLayer(const Case& c, const Inputs& in, bool narrow) {
   };
   const Floats wide_output = laidOut(output, in.of_output), wide_activations = laidOut(activations, in.activations),
                all_cells = laidOut(cells, in.cells);
-  const auto narrow_output = laidOut(output, bits(in.of_output, onednn::bitsOfBf16)),
-             narrow_weight = bits(in.weight, onednn::bitsOfBf16),
-             narrow_activations = laidOut(activations, bits(in.activations, onednn::f16OfFloat));
+  const auto narrow_output = laidOut(output, bits(in.of_output, primitives::bitsOfBf16)),
+             narrow_weight = bits(in.weight, primitives::bitsOfBf16),
+             narrow_activations = laidOut(activations, bits(in.activations, primitives::f16OfFloat));
   Floats wide_gates(size_t(T * B * (4 * H + 3)));
   std::vector<uint16_t> narrow_gates(wide_gates.size());
   Found found{{}, Floats(size_t(B * H)), Floats(size_t(B * H)), Floats(size_t(4 * H), 7.f)};
@@ -188,21 +188,21 @@ TEST(RecurrentLayersGradient, OfTheBiasIsNotOfRoundedGradients) {
 }
 
 TEST(RecurrentLayersGradient, BitsDoNotDependOnTheThreads) {
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{37, 64}, {5, 400}, {70, 264}})  // by rows, units and both
     for (bool narrow : {false, true}) {
       const Case c{false, 4, batch, hidden};
       const Inputs in = inputsOf(c);
-      onednn::setMaxThreads(1);
+      primitives::setMaxThreads(1);
       const Found one = ofLayer(c, in, narrow);
       for (int threads : {2, 3, 5, 16}) {
-        onednn::setMaxThreads(threads);
+        primitives::setMaxThreads(threads);
         const Found some = ofLayer(c, in, narrow);
         EXPECT_EQ(some.gates, one.gates) << threads;
         EXPECT_EQ(some.bias, one.bias) << threads;
       }
     }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 }  // namespace

@@ -6,18 +6,18 @@
 #include <limits>
 #include <random>
 
-#include "runtime/onednn/bf16.h"
-#include "runtime/onednn/f16.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
+#include "runtime/primitives/simd/bf16.h"
+#include "runtime/primitives/simd/f16.h"
 #include "runtime/recurrence/recurrence.h"
 #include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence::layers {
 namespace {
 
-using onednn::TensorDesc;
 using plan::DType;
 using plan::RecurrentCell;
+using primitives::TensorDesc;
 using Floats = std::vector<float>;
 
 struct Case {
@@ -29,7 +29,7 @@ Floats draw(std::mt19937& generator, int64_t count, float scale) {
   std::uniform_real_distribution<float> distribution(-scale, scale);
   Floats values(static_cast<size_t>(count));
   for (float& value : values)  // what bf16 holds exactly
-    value = std::bit_cast<float>(uint32_t(onednn::bitsOfBf16(distribution(generator))) << 16);
+    value = std::bit_cast<float>(uint32_t(primitives::bitsOfBf16(distribution(generator))) << 16);
   return values;
 }
 
@@ -104,9 +104,9 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
   const bool narrow = dtype == DType::bf16;
   std::vector<uint16_t> narrow_x, narrow_weights, narrow_output(size_t(T * B * row));
   for (float value : x)
-    narrow_x.push_back(onednn::bitsOfBf16(value));
+    narrow_x.push_back(primitives::bitsOfBf16(value));
   for (float value : weights)
-    narrow_weights.push_back(onednn::bitsOfBf16(value));
+    narrow_weights.push_back(primitives::bitsOfBf16(value));
   Floats output(size_t(T * B * row)), last_cell(size_t(B * H));
   Found found;
   found.last_hidden.resize(size_t(B * H));
@@ -135,7 +135,7 @@ Found layer(const Case& c, const Inputs& in, DType dtype, bool batch_first) {
        keeps ? found.cells.data() : nullptr, found.last_hidden.data()});
   found.last_cell = last_cell;
   if (keeps && narrow)
-    std::ranges::transform(narrow_activations, found.activations.begin(), onednn::floatOfF16);
+    std::ranges::transform(narrow_activations, found.activations.begin(), primitives::floatOfF16);
   for (int64_t at = 0; at < T * B; ++at)
     for (int64_t j = 0; j < H; ++j) {
       const size_t place = size_t(at * row + j);
@@ -243,16 +243,16 @@ TEST(RecurrentLayer, SmallWeightsOfLargeNumbersCount) {
 TEST(RecurrentLayer, BitsDoNotDependOnTheThreads) {
   const Case c{false, 4, 37, 48, 64};
   const Inputs in = manyBits(c);
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (DType dtype : {DType::f32, DType::bf16}) {
-    onednn::setMaxThreads(1);
+    primitives::setMaxThreads(1);
     const Found one = layer(c, in, dtype, false);
     for (int threads : {2, 3, 5}) {
-      onednn::setMaxThreads(threads);
+      primitives::setMaxThreads(threads);
       EXPECT_EQ(layer(c, in, dtype, false).output, one.output) << threads;
     }
   }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(RecurrentLayer, RefusesWhatDoesNotFit) {

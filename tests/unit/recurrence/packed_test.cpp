@@ -6,16 +6,16 @@
 #include <random>
 
 #include "common/plan/recurrence.h"
-#include "runtime/onednn/bf16.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
+#include "runtime/primitives/simd/bf16.h"
 #include "runtime/recurrence/recurrence.h"
 #include "tests/unit/recurrence/run_once.h"
 
 namespace zefuse::recurrence::packed {
 namespace {
 
-using onednn::TensorDesc;
 using plan::RecurrentCell;
+using primitives::TensorDesc;
 
 // Dense.
 struct Memory {
@@ -48,7 +48,7 @@ struct Memory {
   void narrow() {
     desc.dtype = plan::DType::bf16;
     for (float value : data)
-      narrowed.push_back(onednn::bitsOfBf16(value));
+      narrowed.push_back(primitives::bitsOfBf16(value));
   }
   const void* address() const {
     if (!numbers.empty())
@@ -143,7 +143,7 @@ void expectEachAlone(const Case& c, Memories& found, Memories& wanted, int64_t b
 
 void forEachCase(const std::function<void(const Case&, int threads)>& body) {
   const std::vector<int64_t> some[] = {{3}, {4, 4, 2, 1}, {9, 7, 7, 6, 5, 5, 3, 2, 1, 1, 1}};
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
     for (bool reverse : {false, true})
       for (const std::vector<int64_t>& lengths : some)
@@ -152,10 +152,10 @@ void forEachCase(const std::function<void(const Case&, int threads)>& body) {
           const int threads = hidden == 130 ? 8 : hidden == 33 ? 3 : 1;
           SCOPED_TRACE(std::string(plan::EnumNameRecurrentCell(cell)) + (reverse ? " reversed, " : ", ") +
                        std::to_string(lengths.size()) + " sequences of " + std::to_string(hidden) + " units");
-          onednn::setMaxThreads(threads);
+          primitives::setMaxThreads(threads);
           body({cell, reverse, lengths, hidden}, threads);
         }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(PackedRecurrence, IsEachSequenceAlone) {

@@ -8,8 +8,8 @@
 #include <limits>
 #include <random>
 
-#include "runtime/onednn/bf16.h"
-#include "runtime/onednn/team.h"
+#include "runtime/primitives/core/team.h"
+#include "runtime/primitives/simd/bf16.h"
 #include "runtime/recurrence/sequence.h"
 #include "tests/unit/recurrence/cases.h"
 
@@ -64,7 +64,7 @@ TEST(Recurrence, TakesAWeightOfBf16) {
   auto check = [&](const Case& c, int threads) {
     Inputs in = randomInputs(c, generator);
     for (double& value : in.weight)
-      value = double(std::bit_cast<float>(uint32_t(onednn::bitsOfBf16(float(value))) << 16));
+      value = double(std::bit_cast<float>(uint32_t(primitives::bitsOfBf16(float(value))) << 16));
     const Outputs wanted = forward(c, in);
     std::vector<Memory> operands = operandsOf(c, in, true);
     operands[1].narrow();
@@ -73,26 +73,26 @@ TEST(Recurrence, TakesAWeightOfBf16) {
     results[0] = &output;
     if (c.cell == RecurrentCell::lstm)
       results[1] = &last;
-    onednn::setMaxThreads(threads);
+    primitives::setMaxThreads(threads);
     run(c, false, operands, results);
     const double tolerance = level(true).tiled ? 1e-2 : 3e-6;
     expectNear(output, wanted.output, "output", tolerance);
     if (c.cell == RecurrentCell::lstm)
       expectNear(last, wanted.last_cell, "last cell", tolerance);
   };
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   forEachCase([&](const Case& c) { check(c, 1); });
   // More rows than a tile has, shared out by rows and by units.
   for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
     for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{35, 40}, {17, 600}})
       for (int threads : {1, 2, 3})
         check({cell, threads == 2, 4, batch, hidden}, threads);
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(Recurrence, IsTheSameToTheBitForAnyNumberOfThreads) {
   std::mt19937 generator(2);
-  const int before = onednn::maxThreads();
+  const int before = primitives::maxThreads();
   for (RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::tanh, RecurrentCell::relu})
     // Shared out by units, by rows of a weight that a cache holds, by units of a large one, and by both.
     for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{1, 256}, {19, 96}, {9, 400}, {8, 128}}) {
@@ -102,7 +102,7 @@ TEST(Recurrence, IsTheSameToTheBitForAnyNumberOfThreads) {
       std::vector<Memory> operands = operandsOf(c, in, false);
       std::vector<float> first;
       for (int threads : {1, 2, 3, 5, 16}) {
-        onednn::setMaxThreads(threads);
+        primitives::setMaxThreads(threads);
         Memory output({c.steps, c.batch, c.hidden}, false);
         std::vector<Memory*> results(plan::arityOf(cell, false).results, nullptr);
         results[0] = &output;
@@ -113,7 +113,7 @@ TEST(Recurrence, IsTheSameToTheBitForAnyNumberOfThreads) {
         EXPECT_EQ(output.data, first) << threads << " threads";
       }
     }
-  onednn::setMaxThreads(before);
+  primitives::setMaxThreads(before);
 }
 
 TEST(Recurrence, SharesOutRowsWhereBlocksAreFewerThanThreads) {

@@ -17,7 +17,7 @@ inline Status runOnce(const RecurrenceDesc& desc, const std::vector<const void*>
       scratch((*made)->scratchBytes() / sizeof(float) + 16);
   const size_t weight = plan::arityOf(desc.cell, desc.gradient, desc.packed).weight;
   ZEFUSE_RETURN_IF_ERROR((*made)->packB(operands[weight], packed.data()));
-  onednn::Primitive::Arguments arguments{};
+  primitives::Primitive::Arguments arguments{};
   arguments.b = packed.data();
   arguments.operands = operands;
   arguments.results = results;
