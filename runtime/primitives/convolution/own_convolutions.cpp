@@ -1,9 +1,10 @@
-// The convolutions that loops of our own carry out, and when: Winograd's filtering, depthwise ones that oneDNN has no
-// kernel for.
+// The convolutions that oneDNN's kernels for them do not carry out, and when: Winograd's filtering, strided sequences
+// as a matrix product, depthwise ones that oneDNN has no kernel for.
 #include "runtime/primitives/convolution/prepared_convolution.h"
 
 #include "common/plan/plan_generated.h"
 #include "runtime/primitives/convolution/depthwise.h"
+#include "runtime/primitives/convolution/sequence_product.h"
 #include "runtime/primitives/convolution/winograd.h"
 #include "runtime/primitives/convolution/winograd_gradient.h"
 #include "runtime/primitives/core/team.h"
@@ -156,6 +157,29 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
     return std::nullopt;
   const auto step = std::make_shared<WinogradStep>(sequence_, shape, weight, desc_.bias.has_value(), desc_.pack_weight);
+  carryOutBy(sequence_, step, plan.given, desc_.pack_weight);
+  return plan;
+}
+
+// Sequences as one matrix product, where that pays.
+std::optional<PreparedConvolution::Plan> PreparedConvolution::searchSequenceProduct() {
+  if (desc_.kind != ConvolutionKind::forward || desc_.stride.size() != 1 || desc_.groups != 1 ||
+      desc_.dilation[0] != 1 || desc_.padding[0] != 0)  // its zeros times infinite weights would be NaN
+    return std::nullopt;
+  auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
+  auto isOperand = [&](const PostOpDesc& op) { return isWide(op.operand); };
+  if (!isWide(desc_.input) || !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) ||
+      !std::ranges::all_of(desc_.post_ops, isOperand))
+    return std::nullopt;
+  Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = false, .padded = false});
+  const SequenceProductShape shape{plan.input, plan.out, plan.given, desc_.stride[0], plan.tail, plan.bias.has_value()};
+  if (!sequenceProductPays(shape))
+    return std::nullopt;
+  const auto step = SequenceProductStep::build(sequence_, shape, desc_.pack_weight);
+  if (!step)
+    return std::nullopt;
+  plan.fused = plan.tail.size();
+  sequence_.implementation = "one product: " + step->implementation();
   carryOutBy(sequence_, step, plan.given, desc_.pack_weight);
   return plan;
 }

@@ -50,8 +50,9 @@ private:
   // Each appends to the sequence; false with a reason in `why` and no steps.
   bool add(const Plan& plan, Kind kind, std::string& why);
   bool addWeights(const Plan& plan, Kind kind, std::string& why);
-  // By loops of our own (own_convolutions.cpp); nullopt where they do not take it, or do not pay.
+  // Not by its kernels for convolutions (own_convolutions.cpp); nullopt where they do not take it, or do not pay.
   std::optional<Plan> searchWinograd();
+  std::optional<Plan> searchSequenceProduct();
   std::optional<Plan> searchOwnDepthwise();
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;

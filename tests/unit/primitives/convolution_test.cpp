@@ -130,6 +130,33 @@ TEST(Convolution, SequencesAreConvolvedByDepthwiseKernels) {
 }
 
 // oneDNN 3.2 has its reference for volumes, and for a transposed convolution with dilation.
+TEST(Convolution, StridedSequencesAreOneProduct) {
+  for (const Geometry& geometry : {Geometry{2, 18, 257, {301}, {3}, {2}, {0}, {1}},
+                                   {1, 1, 256, {5003}, {10}, {5}, {0}, {1}},
+                                   {3, 24, 256, {90}, {2}, {2}, {0}, {1}},
+                                   {1, 40, 300, {200}, {1}, {2}, {0}, {1}}})
+    for (bool channels_last : {true, false})
+      for (bool pack : {true, false}) {
+        ConvolutionDesc desc = describe(ConvolutionKind::forward, geometry, DType::f32, channels_last);
+        desc.pack_weight = pack;
+        desc.bias = dense(DType::f32, {geometry.out});
+        desc.post_ops = {{PostOpKind::gelu_erf, {}},
+                         {PostOpKind::add, desc.out},
+                         {PostOpKind::mul, dense(DType::f32, {1, geometry.out, 1})}};
+        Trial trial(desc);
+        trial.expectCorrect();
+        EXPECT_NE(trial.implementation.find("one product"), std::string::npos) << trial.implementation;
+      }
+  auto implementationOf = [](const Geometry& geometry) {
+    return (*Convolution::get(describe(ConvolutionKind::forward, geometry, DType::f32, true)))->implementation();
+  };
+  // Zeros of padding by infinite weights would be NaN; few results and steps of one are the library's.
+  for (const Geometry& geometry : {Geometry{2, 18, 257, {301}, {3}, {2}, {1}, {1}},
+                                   {2, 18, 64, {1301}, {3}, {2}, {0}, {1}},
+                                   {2, 18, 257, {301}, {5}, {1}, {0}, {1}}})
+    EXPECT_EQ(implementationOf(geometry).find("one product"), std::string::npos);
+}
+
 TEST(Convolution, VolumesAreConvolvedByADepthwiseKernelOfOurOwn) {
   if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
     GTEST_SKIP() << "no AVX2 in this CPU";
