@@ -25,6 +25,7 @@ from zefuse.decompositions import (
     packed_sequences,
     quantized_graphs,
     recurrent,
+    spectra_strides,
     without_kernels,
 )
 from zefuse.errors import (
@@ -75,6 +76,7 @@ torch_versions.norms_leave_out_dimensions()
 torch_versions.lstm_states_have_two_dimensions()
 torch_versions.views_stride_ones_as_eager()
 torch_versions.subclasses_are_taken_apart_as_traced()
+spectra_strides.let_rules_take_dimensions_in_any_order()
 elementwise_strides.let_shape_rules_follow_eager()
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.

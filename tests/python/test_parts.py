@@ -129,6 +129,28 @@ def test_strides_that_fake_tensors_hide_with_symbolic_sizes() -> None:
                 torch.testing.assert_close(actual, expected)
 
 
+columns_first.register_autograd(lambda _, gradient: gradient.real)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_strides_that_fake_tensors_hide_are_saved_as_traced(dynamic: bool) -> None:
+    """The backward was traced with them; what the caller gets lies as in eager."""
+    for function in (
+        lambda x: (columns_first(x * 2).abs(),),
+        lambda x: (torch.view_as_real(columns_first(x)).sin().sum(),),
+        lambda x: (lambda spectrum: (spectrum, spectrum.abs()))(columns_first(x * 2)),
+    ):
+        compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+        for size in (6, 9) if dynamic else (6,):
+            ours = torch.randn(size, 8, requires_grad=True)
+            theirs = ours.detach().clone().requires_grad_()
+            made, expected = compiled(ours), function(theirs)
+            assert made[0].dtype != torch.complex64 or made[0].stride() == expected[0].stride()
+            made[-1].sum().backward()
+            expected[-1].sum().backward()
+            torch.testing.assert_close((*made, ours.grad), (*expected, theirs.grad))
+
+
 def test_sizes_that_depend_on_data_may_change() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x[x > 0] * 2).exp().sum() + x.shape[0]

@@ -29,6 +29,7 @@ from zefuse.decompositions.iterator_strides import (
     lies_in,
     strides_of_a_copy,
 )
+from zefuse.decompositions.spectra_strides import strides_of_spectrum
 
 Rule = Callable[["Call"], Strides]
 
@@ -162,6 +163,7 @@ def _unlike_torchs() -> dict[torch._ops.OpOverload, Rule]:
         aten.soft_margin_loss.default: _by_the_first,
         aten.index.Tensor: _indexed,
         aten._unsafe_index.Tensor: _indexed,
+        **dict.fromkeys((aten._fft_r2c.default, aten._fft_c2c.default, aten._fft_c2r.default), strides_of_spectrum),
     }
 
 

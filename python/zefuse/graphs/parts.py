@@ -24,7 +24,7 @@ from zefuse import _native
 from zefuse.decompositions import fused_attention
 from zefuse.errors import UnsupportedError
 from zefuse.graphs import input_names, saved_strides
-from zefuse.graphs.traced_strides import lying_as_traced
+from zefuse.graphs.traced_strides import laid, lying_as_traced, strides_as_traced
 
 _HELD = frozenset(
     getattr(torch, name) for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
@@ -265,6 +265,9 @@ class Parts:
         (output,) = gm.graph.find_nodes(op="output")
         self._outputs = torch.utils._pytree.tree_leaves(output.args[0])
         stages = _stages(gm, reasons, output)
+        # The backward was traced with the strides of fake tensors; what the caller sees lies as eager's operators have it.
+        foreign = {at for at in output.meta.get(saved_strides.SAVED, ()) if stages.get(self._outputs[at], 0) % 2}
+        self._saved = strides_as_traced(gm, self._outputs, foreign)
         _wait_for_readers(gm, stages)
         repeated = _repeated(gm, stages)
         providers = _providers(gm)
@@ -309,13 +312,17 @@ class Parts:
         if self._as_traced is not None:
             self._as_traced(arguments)
         values: dict[Node, Any] = dict(zip(self._inputs, arguments, strict=True))
+        saved = {at: strides(arguments) for at, strides in self._saved.items()}
         arguments.clear()
         for run, inputs, results, dead in self._steps:
             made = run([values[node] for node in inputs])
             values.update(zip(results, made, strict=True))
             for node in dead:
                 del values[node]
-        return [values[out] if isinstance(out, Node) else out for out in self._outputs]
+        outputs = [values[out] if isinstance(out, Node) else out for out in self._outputs]
+        for at, wanted in saved.items():
+            outputs[at] = laid(outputs[at], wanted)
+        return outputs
 
     def report(self) -> dict[str, Any]:
         """As a compiled graph's, over all parts; what runs in eager is among the fallbacks."""

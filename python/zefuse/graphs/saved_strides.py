@@ -16,7 +16,8 @@ from typing import Any, cast
 import torch
 from torch._guards import TracingContext
 
-ANY_STRIDES = "zefuse_any_strides"  # of a graph's output node: the numbers of outputs
+SAVED = "zefuse_saved"  # of a forward graph's output node: the numbers of what is saved
+ANY_STRIDES = "zefuse_any_strides"  # the same, of those whose strides may be any
 STRIDES = "zefuse_strides"  # of a placeholder: what its tensor really has
 
 
@@ -28,7 +29,8 @@ def free(gm: torch.fx.GraphModule) -> None:
     outputs, tokens = _outputs(gm), len(context.fw_metadata.tokens)
     # AOTAutograd counts without the tokens of operators with effects, which come first.
     numbers = range(tokens, len(outputs))[context.fw_metadata.tensors_saved_for_backwards_slice]
-    gm.graph.output_node().meta[ANY_STRIDES] = [i for i in numbers if _static(outputs[i])]
+    meta = gm.graph.output_node().meta
+    meta[SAVED], meta[ANY_STRIDES] = list(numbers), [i for i in numbers if _static(outputs[i])]
 
 
 def report(gm: torch.fx.GraphModule, compiled: Any) -> None:

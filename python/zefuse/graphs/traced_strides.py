@@ -1,4 +1,4 @@
-"""What an eager part hands to a compiled one lies as it was traced.
+"""What an eager part hands to a compiled one, of this graph or of its backward, lies as it was traced.
 
 Fake tensors may lie about the strides of what eager operators make (quantised ones, custom ones, a Fourier transform with symbolic
 sizes): copied where they do.
@@ -21,23 +21,31 @@ def lying_as_traced(
     compiled: Callable[[list[Any]], Sequence[Any]], part: torch.fx.GraphModule, foreign: Set[int]
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """``foreign``: the numbers of the part's inputs that an eager part made."""
-    values = [node.meta.get("val") for node in part.graph.find_nodes(op="placeholder")]
-    sources = symbol_sources(values)
-    found = {at: traced_strides(values[at], sources) for at in foreign if isinstance(values[at], torch.Tensor)}
-    strides = {at: each for at, each in found.items() if each is not None}
+    strides = strides_as_traced(part, part.graph.find_nodes(op="placeholder"), foreign)
     if not strides:
         return compiled
 
     def run(values: list[Any]) -> Sequence[Any]:
         for at, traced in strides.items():
-            value = values[at]
-            if value.stride() != (wanted := traced(values)) and value.numel() > 1:
-                values[at] = torch.empty_strided(value.shape, wanted, dtype=value.dtype, device=value.device).copy_(
-                    value
-                )
+            values[at] = laid(values[at], traced(values))
         return compiled(values)
 
     return run
+
+
+def strides_as_traced(gm: torch.fx.GraphModule, nodes: Sequence[Any], which: Set[int]) -> dict[int, Strides]:
+    """Of those of ``nodes`` whose numbers are in ``which``, from the graph's inputs, where they are known."""
+    sources = symbol_sources([node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")])
+    values = {at: nodes[at].meta.get("val") for at in which}
+    found = {at: traced_strides(each, sources) for at, each in values.items() if isinstance(each, torch.Tensor)}
+    return {at: each for at, each in found.items() if each is not None}
+
+
+def laid(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The tensor, or a copy with these strides."""
+    if value.stride() == strides or value.numel() <= 1:
+        return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def traced_strides(value: torch.Tensor, sources: dict[Any, Number]) -> Strides | None:
