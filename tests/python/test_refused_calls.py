@@ -339,3 +339,18 @@ def test_other_back_ends_find_torch_as_it_was() -> None:
     assert not _as_in_eager(resized, PLACES)
     torch._dynamo.reset()
     assert torch.compile(resized, backend="aot_eager")(PLACES).numel() == 16
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_pools_of_volumes(dynamic: bool) -> None:
+    """Means of 16 bits have no kernel on a CPU, and a volume without a batch may lie as an image with channels last does."""
+    volume = torch.rand(3, 4, 4, 4)
+    image = volume.contiguous(memory_format=torch.channels_last)
+    for given in (volume.half(), volume[None].bfloat16()):
+        assert not _as_in_eager(lambda x: F.avg_pool3d(x * 2, 2), given, dynamic=dynamic)
+    assert _as_in_eager(lambda x: F.avg_pool3d(x * 2, 2), volume, dynamic=dynamic)
+    for one in (image, image[:1]):
+        assert not _as_in_eager(lambda x: F.max_pool3d(x * 2, 2), one, dynamic=dynamic)
+    last = volume[None].contiguous(memory_format=torch.channels_last_3d)
+    for one in (volume[:1], last[0], image[None]):
+        assert _as_in_eager(lambda x: F.max_pool3d(x * 2, 2), one, dynamic=dynamic)

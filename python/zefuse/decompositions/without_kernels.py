@@ -54,6 +54,13 @@ def _of_halves(arguments: Arguments) -> bool:
     return first.dtype in _HALVES and first.device.type == "cpu"
 
 
+def _lies_as_an_image(arguments: Arguments) -> bool:
+    """Of one volume without a batch, which eager takes for an image then."""
+    volume = _tensors(arguments)[0]
+    on_cpu = volume.device.type == "cpu"
+    return on_cpu and torch._prims_common.suggest_memory_format(volume) == torch.channels_last
+
+
 def _in_whole_numbers(arguments: Arguments) -> bool:
     """On the CPU, where eager resizes images of bytes with weights that are whole numbers: its operator gives the same bytes."""
     first = _tensors(arguments)[0]
@@ -139,6 +146,19 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("multi_margin_loss", _beyond("margin")),
     ("index_fill", _beyond("value")),
 )
+
+
+# Of operators that the importer lowers whole, by what it does not know: where a tensor is, and how it lies.
+_RULES_OF_LOWERED: Mapping[str, Rule] = {
+    "aten::avg_pool3d": _of_halves,
+    "aten::max_pool3d_with_indices": _lies_as_an_image,
+}
+
+
+def refuses_lowered(op: Any, args: tuple[Any, ...]) -> bool:
+    """Whether eager refuses the call of an operator that the importer lowers: it has to run in eager."""
+    rule = _RULES_OF_LOWERED.get(op._schema.name)
+    return rule is not None and rule({"self": args[0]})
 
 
 @functools.cache

@@ -21,7 +21,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from zefuse import _native
-from zefuse.decompositions import fused_attention
+from zefuse.decompositions import fused_attention, without_kernels
 from zefuse.errors import UnsupportedError
 from zefuse.graphs import input_names, saved_strides
 from zefuse.graphs.traced_strides import laid, lying_as_traced, strides_as_traced
@@ -132,6 +132,9 @@ def _why_outside(node: Node, reasons: Mapping[Node, str], place: torch.device | 
         target = node.args[1]
     if not isinstance(target, torch._ops.OpOverload):
         return f"{_name(node)} is no operator that a plan can call"
+    source = node.args[0] if node.args else None
+    if isinstance(source, Node) and without_kernels.refuses_lowered(target, (source.meta.get("val"),)):
+        return f"{_name(node)} is refused by eager"
     if node.meta.get("unbacked_bindings"):
         return f"the size or value of {_name(node)}'s result depends on data"
     if target.namespace in _COLLECTIVES:
