@@ -17,6 +17,9 @@ namespace {
 struct Axis {
   AffineExpr in, out;
   AffineExpr kernel;  // adaptive: no window is wider
+  // How many elements of a window are looked at: those beyond the input's end lie there in every window, and a pool
+  // over everything may be asked for with a window of hundreds.
+  AffineExpr looked_at;
   int64_t stride = 1, padding = 0, dilation = 1;
   bool adaptive = false;
   bool ends_early = false;  // adaptive: a window may have fewer elements than `kernel`
@@ -25,8 +28,9 @@ struct Axis {
   AffineExpr place(AffineExpr o, AffineExpr k) const {
     return adaptive ? (o * in).floorDiv(out) + k : o * stride + k * dilation;
   }
-  AffineExpr paddedSize() const { return adaptive ? in + kernel : place(out - 1, kernel - 1) + 1; }
-  bool global() const { return !adaptive && isConstant(out, 1) && kernel == in && padding == 0 && dilation == 1; }
+  AffineExpr elements() const { return looked_at ? looked_at : kernel; }
+  AffineExpr paddedSize() const { return adaptive ? in + kernel : place(out - 1, elements() - 1) + 1; }
+  bool global() const { return !adaptive && isConstant(out, 1) && elements() == in && padding == 0 && dilation == 1; }
 };
 
 SmallVector<int64_t> perAxis(Op& op, StringRef name, size_t axes, ArrayRef<int64_t> missing = {}) {
@@ -53,6 +57,10 @@ SmallVector<Axis> poolAxes(Op& op, size_t axes, ArrayRef<AffineExpr> in, ArrayRe
     made.stride = stride[axis];
     made.padding = padding[axis];
     made.dilation = dilation[axis];
+    if (auto size = dyn_cast<AffineConstantExpr>(made.in)) {
+      int64_t within = llvm::divideCeil(size.getValue() + made.padding, made.dilation);
+      made.looked_at = op.build.constant(std::clamp<int64_t>(within, 1, kernel[axis]));
+    }
     result.push_back(made);
   }
   return result;
@@ -98,7 +106,7 @@ Value windowsOf(TensorBuilder& build, Value input, ArrayRef<Axis> axes, bool cei
     result.push_back(axis.out);
   }
   for (const Axis& axis : axes)
-    result.push_back(axis.kernel);
+    result.push_back(axis.elements());
   if (padded)
     input = build.pad(input, low, sizes, number);
   return build.view(input, indices, result);
@@ -218,7 +226,10 @@ AffineExpr holders(TensorBuilder& build, const Axis& axis) {
   if (axis.global())
     return build.constant(1);
   int64_t kernel = cast<AffineConstantExpr>(axis.kernel).getValue();
-  return build.constant((kernel - 1) * axis.dilation / axis.stride + 1);
+  int64_t most = (kernel - 1) * axis.dilation / axis.stride + 1;
+  if (auto size = dyn_cast<AffineConstantExpr>(axis.in))  // no more windows begin before its last position
+    most = std::clamp<int64_t>((size.getValue() - 1 + axis.padding) / axis.stride + 1, 1, most);
+  return build.constant(most);
 }
 
 // `windowed` [leading..., out...] as [leading..., in..., holder...]; zero where there is no such window.

@@ -39,6 +39,10 @@ POOLING = [
     Case("avg_pool2d_plain", lambda x: F.avg_pool2d(x.exp(), 2) + 1, [X2]),
     Case("avg_pool2d_valid", lambda x: F.avg_pool2d(x, (3, 4), (2, 3), (1, 2), count_include_pad=False), [X2]),
     Case("avg_pool2d_ceil", lambda x: (F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), F.avg_pool2d(x, 4, 3, ceil_mode=True, count_include_pad=False)), [X2], dynamic=False),
+    # Windows wider than the input: each element beyond its end would be asked for, here for hours.
+    Case("avg_pool2d_beyond", lambda x: F.avg_pool2d(x, 5_000_000, ceil_mode=True), [X2], _F32, dynamic=False),
+    Case("pools_beyond", lambda x: (F.avg_pool2d(x, (9, 21), (5, 11), (1, 2), ceil_mode=True), F.max_pool2d(x, (9, 21), (5, 11), (1, 2), ceil_mode=True, return_indices=True), F.max_pool2d(x, 3, 20, dilation=4, ceil_mode=True)), [X2], dynamic=False),
+    Case("pools_beyond_gradient", lambda x: torch.func.grad(lambda t: F.avg_pool2d(t.exp(), (9, 21), (2, 11), (3, 2), ceil_mode=True, count_include_pad=False).sum() + F.max_pool2d(t, (9, 21), (2, 11), (3, 2), ceil_mode=True).exp().sum() + F.avg_pool2d(t.exp(), 30, ceil_mode=True).sum())(x), [X2], _F32, dynamic=False),
     Case("avg_pool2d_divisor", lambda x: F.avg_pool2d(x, 2, 2, divisor_override=3), [X2]),
     Case("avg_pool1d", lambda x: F.avg_pool1d(x, 3, 2, 1), [X1]),
     Case("avg_pool3d", lambda x: F.avg_pool3d(x, 3, 2, 1), [X3], _F32),
