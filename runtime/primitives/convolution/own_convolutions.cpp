@@ -1,5 +1,5 @@
 // The convolutions that oneDNN's kernels for them do not carry out, and when: Winograd's filtering, strided sequences
-// as a matrix product, depthwise ones that oneDNN has no kernel for.
+// and windows of one place as matrix products, depthwise ones that oneDNN has no kernel for.
 #include "runtime/primitives/convolution/prepared_convolution.h"
 
 #include "common/plan/plan_generated.h"
@@ -9,6 +9,7 @@
 #include "runtime/primitives/convolution/winograd_gradient.h"
 #include "runtime/primitives/core/team.h"
 #include "runtime/primitives/core/tensor_desc.h"
+#include "runtime/primitives/matmul/panel_step.h"
 #include "runtime/primitives/simd/vector_post_ops.h"
 
 namespace zefuse::primitives {
@@ -49,6 +50,26 @@ std::optional<WinogradPostOp> winogradPostOp(const TailOp& op, const WinogradAxe
   found.row = along(axes.rows);
   found.place = along(axes.places);
   return found.channel > 1 ? std::nullopt : std::optional(found);
+}
+
+// nullopt for what is left to a pass over the result. `places`: of an image, one after the other in the operand too.
+std::optional<PanelPostOp> panelPostOp(const TailOp& op, int64_t places) {
+  if (!hasVectorPostOp(op.kind))
+    return std::nullopt;
+  PanelPostOp found{op.kind, op.slot};
+  if (op.slot < 0)
+    return found;
+  const auto &sizes = op.operand.sizes, &strides = op.operand.strides;
+  auto stride = [&](size_t d) { return sizes[d] == 1 ? 0 : strides[d]; };
+  const int64_t of_image = elements(sizes) / (sizes[0] * sizes[1]);
+  if (op.operand.dtype != DType::f32 || (of_image != 1 && of_image != places) || stride(1) > 1)
+    return std::nullopt;
+  found.batch = stride(0);
+  found.column = stride(1);
+  for (size_t d = 2; d < sizes.size(); ++d)  // the last one of several places
+    if (sizes[d] > 1)
+      found.row = strides[d];
+  return found;
 }
 
 // Slices that no window goes across are images by themselves: small ones fill the products' rows together.
@@ -181,6 +202,58 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchSequenceProd
   plan.fused = plan.tail.size();
   sequence_.implementation = "one product: " + step->implementation();
   carryOutBy(sequence_, step, plan.given, desc_.pack_weight);
+  return plan;
+}
+
+// A convolution whose window is one place, with steps of one, is a product: of all places by channels, channels last.
+std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanels() {
+  const bool transposed = desc_.kind == ConvolutionKind::transposed;
+  const size_t rank = desc_.out.sizes.size();
+  auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
+  for (size_t d = 2; d < rank; ++d)
+    if (desc_.weight.sizes[d] != 1 || desc_.stride[d - 2] != 1 || desc_.padding[d - 2] != 0 ||
+        desc_.out.sizes[d] != desc_.input.sizes[d])
+      return std::nullopt;
+  if (desc_.kind == ConvolutionKind::weights || desc_.groups != 1 || !isWide(desc_.input) || !isWide(desc_.weight) ||
+      !isWide(desc_.out) || !isWide(desc_.bias))
+    return std::nullopt;
+  Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = false, .padded = false});
+  const int64_t images = plan.out.sizes[0], out = plan.out.sizes[1], in = plan.input.sizes[1];
+  const int64_t places = elements(plan.out.sizes) / (images * out);
+  const auto& weight = plan.given.strides;
+  PanelShape shape{images,
+                   places,
+                   out,
+                   in,
+                   {places * in, in, 1},
+                   {0, weight[!transposed], weight[transposed]},
+                   {places * out, out, 1},
+                   desc_.bias.has_value()};
+  for (; plan.fused < plan.tail.size(); ++plan.fused) {
+    const std::optional<PanelPostOp> op = panelPostOp(plan.tail[plan.fused], places);
+    if (!op)
+      break;
+    shape.post_ops.push_back(*op);
+  }
+  // All images are one matrix, for all post-ops too: a few places of each fill strips together.
+  if (std::ranges::all_of(shape.post_ops, [&](const PanelPostOp& op) { return op.batch == places * op.row; })) {
+    shape.rows *= images;
+    shape.batch = 1;
+  }
+  const bool wanted = desc_.way == plan::LibraryWay::panels && panelsAvailable();
+  // Of sums alone oneDNN's convolution is as quick or quicker; its activations take long (sequence.h, eltwise).
+  if (!wanted && (shape.post_ops.empty() || !panelsPay(shape)))
+    return std::nullopt;
+  sequence_.implementation = "panels:avx2";
+  std::string why;
+  if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+    return std::nullopt;
+  const auto step = std::make_shared<PanelStep>(sequence_, std::move(shape), desc_.pack_weight);
+  sequence_.own = step;
+  if (desc_.pack_weight) {
+    sequence_.own_takes_given = true;
+    sequence_.prepareOwnPacking(plan.given, step->packedBytes());
+  }
   return plan;
 }
 

@@ -130,10 +130,10 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
   return plan;
 }
 
-// In order of preference: a kernel of depthwise convolutions; channels last as it is, mirrored where that serves, or
-// with its padding copied; with post-ops run on their own; row-major; by a product (`isByProduct`), computing in f32 on
-// a CPU without bf16 instructions, or without those for codes. oneDNN's reference implementation, slow and right, where
-// it has no other.
+// In order of preference: Winograd's filtering and panels, where they pay; a kernel of depthwise convolutions; channels
+// last as it is, mirrored where that serves, or with its padding copied; with post-ops run on their own; row-major; by
+// a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions, or without those for codes. oneDNN's
+// reference implementation, slow and right, where it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
   using plan::LibraryWay;
   std::optional<Plan> found;
@@ -145,6 +145,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string
     found = searchAmong({Kind::depthwise, Kind::direct}, {desc_.way == LibraryWay::padded}, why);
   if (!found && desc_.way == LibraryWay::automatic)
     found = searchSequenceProduct();
+  if (!found && (desc_.way == LibraryWay::automatic || desc_.way == LibraryWay::panels))
+    found = searchPanels();
   // Also with its padding copied: a kernel of groups takes 4 to 5 times as long.
   if (!found)
     found = searchAmong({Kind::depthwise}, {false, true}, why);

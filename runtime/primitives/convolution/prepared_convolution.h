@@ -53,6 +53,7 @@ private:
   // Not by its kernels for convolutions (own_convolutions.cpp); nullopt where they do not take it, or do not pay.
   std::optional<Plan> searchWinograd();
   std::optional<Plan> searchSequenceProduct();
+  std::optional<Plan> searchPanels();
   std::optional<Plan> searchOwnDepthwise();
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;

@@ -249,7 +249,9 @@ Status Sequence::run(const Primitive::Arguments& call) const {
     addresses[slotOut] = call.out;
     addresses[slotAlpha] = const_cast<float*>(&alpha);
     addresses[slotScratchpad] = scratch + scratchpad_offset_;
-    addresses[slotWeights] = weights_offset ? scratch + *weights_offset : const_cast<void*>(call.b);
+    addresses[slotWeights] = weights_offset ? scratch + *weights_offset
+                             : call.b_given ? nullptr
+                                            : const_cast<void*>(call.b);
     for (size_t i = 0; i < post_ops; ++i)
       addresses[firstOperand + i] =
           i < call.post_op_operands.size() ? const_cast<void*>(call.post_op_operands[i]) : nullptr;

@@ -82,6 +82,7 @@ public:
   bool one_thread = false;               // too little work for a team: prepared and run without one
   std::optional<TensorDesc> zero_first;  // out begins as zeros
   std::shared_ptr<const OwnStep> own;
+  bool own_takes_given = false;  // b as it is, too: slotWeights is nullptr then
   std::vector<PrimitiveStep> steps;
   std::optional<size_t> weights_offset;  // slotWeights in scratch; without: what packB made
   dnnl::memory::desc b_layout, packed_layout;
@@ -115,6 +116,7 @@ public:
     const auto* that = dynamic_cast<const Prepared*>(&other);
     return that && sequence_.packsLike(that->sequence_);
   }
+  bool takesGivenB() const override { return sequence_.own_takes_given; }
   size_t scratchBytes() const override { return sequence_.scratch_bytes; }
   Status run(const Primitive::Arguments& arguments) const override { return sequence_.run(arguments); }
   const std::string& implementation() const override { return sequence_.implementation; }

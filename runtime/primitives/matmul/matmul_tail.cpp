@@ -35,7 +35,7 @@ bool endsInPlace(const MatmulDesc& desc) {
   return desc.out.strides.back() == 1 && distinct(desc.out) && (isDense(desc.out) || !operands);
 }
 
-bool prepareTail(Sequence& sequence, const MatmulDesc& desc) {
+std::vector<TailOp> tailOf(const MatmulDesc& desc) {
   std::vector<TailOp> tail;
   if (desc.bias && !isColumnBias(desc))
     tail.push_back({plan::PostOpKind::add, slotBias, *desc.bias});
@@ -43,13 +43,19 @@ bool prepareTail(Sequence& sequence, const MatmulDesc& desc) {
     const PostOpDesc& op = desc.post_ops[i];
     tail.push_back({op.kind, op.operand ? int(firstOperand + i) : -1, op.operand ? *op.operand : TensorDesc()});
   }
+  return tail;
+}
+
+bool prepareTail(Sequence& sequence, const MatmulDesc& desc) { return prepareTail(sequence, desc, tailOf(desc), 0); }
+
+bool prepareTail(Sequence& sequence, const MatmulDesc& desc, const std::vector<TailOp>& tail, size_t first) {
   sequence.post_ops = desc.post_ops.size();
   const OneThread alone(sequence.one_thread);
   bool prepared = false;
   const Status status = guarded(sequence.text, [&]() -> Status {
     const WithoutFork without_fork;
     std::string why;
-    prepared = appendTail(sequence, tail, 0, desc.out, why);
+    prepared = appendTail(sequence, tail, first, desc.out, why);
     if (prepared)
       sequence.placeScratchpad();
     return Status();

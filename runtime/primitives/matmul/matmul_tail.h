@@ -14,7 +14,12 @@ bool isColumnBias(const MatmulDesc& desc);
 // place.
 bool endsInPlace(const MatmulDesc& desc);
 
-// Prepares it as the sequence's steps, and the sequence's scratch memory; false where oneDNN has no primitive for it.
+// A bias that is not of columns, and the post-ops.
+std::vector<TailOp> tailOf(const MatmulDesc& desc);
+
+// Prepares it, from `first` on, as the sequence's steps, and the sequence's scratch memory; false where oneDNN has no
+// primitive for it.
+bool prepareTail(Sequence& sequence, const MatmulDesc& desc, const std::vector<TailOp>& tail, size_t first);
 bool prepareTail(Sequence& sequence, const MatmulDesc& desc);
 
 }  // namespace zefuse::primitives

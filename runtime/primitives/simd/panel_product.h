@@ -23,11 +23,19 @@ struct PanelResult {
   bool add;           // to what is there; then without bias
 };
 
-// strip [depth, rows] times `panels` panels [depth, `width` vectors], `panel_step` numbers apart. Sums are added to
-// what is there, or to the bias, when they are complete: so many roundings fewer than one after the other.
-template <int lanes, int rows, int panels, Ahead ahead, int width = 2>
+struct NoPostOps {
+  template <typename Sums> void operator()(Sums&) const {}
+};
+
+// strip [depth, packed_rows], whose first rows these are, times `panels` panels [depth, `width` vectors], `panel_step`
+// numbers apart. Sums are added to what is there, or to the bias, when they are complete: so many roundings fewer than
+// one after the other; then `post_ops` follow in registers. Without packed_rows the strip is where it lies: rows
+// `strip_row` apart.
+template <int lanes, int rows, int panels, Ahead ahead, int width = 2, int packed_rows = rows,
+          typename PostOps = NoPostOps>
 [[gnu::always_inline]] inline void multiplyPanels(const float* strip, const float* panel, int64_t panel_step,
-                                                  int64_t depth, const float* next, const PanelResult& to) {
+                                                  int64_t depth, const float* next, const PanelResult& to,
+                                                  int64_t strip_row = 0, const PostOps& post_ops = {}) {
   using Vector = typename VectorOf<lanes>::Float;
   constexpr int vectors = width * panels;
   constexpr int64_t columns = width * lanes;
@@ -55,7 +63,7 @@ template <int lanes, int rows, int panels, Ahead ahead, int width = 2>
         numbers[v] = *reinterpret_cast<const Vector*>(right + v * lanes);
 #pragma clang loop unroll(full)
       for (int r = 0; r < rows; ++r) {
-        const float x = strip[at * rows + r];
+        const float x = packed_rows ? strip[at * packed_rows + r] : strip[r * strip_row + at];
 #pragma clang loop unroll(full)
         for (int v = 0; v < width; ++v)
           sums[r][width * p + v] += numbers[v] * x;
@@ -80,14 +88,17 @@ template <int lanes, int rows, int panels, Ahead ahead, int width = 2>
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v) {
-      auto* place = reinterpret_cast<Vector*>(to.out + r * to.row + v * lanes);
+    for (int v = 0; v < vectors; ++v)
       if (to.add)
-        sums[r][v] += *place;
+        sums[r][v] += *reinterpret_cast<const Vector*>(to.out + r * to.row + v * lanes);
       else if (to.bias)
         sums[r][v] += *reinterpret_cast<const Vector*>(to.bias + v * lanes);
-      *place = sums[r][v];
-    }
+  post_ops(sums);
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      *reinterpret_cast<Vector*>(to.out + r * to.row + v * lanes) = sums[r][v];
 }
 
 }  // namespace zefuse::primitives

@@ -1,8 +1,9 @@
-// `zefuse_convolution_bench [unpacked] [weights] [depthwise] [slices=DEPTH[,WINDOW]]
+// `zefuse_convolution_bench [unpacked] [weights] [depthwise] [normalized] [slices=DEPTH[,WINDOW]]
 // BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]] ...`: oneDNN's direct convolutions and our own in turns:
-// processor time of one thread, medians. Ours are Winograd's for 3x3 and steps of one, and depthwise ones, whose OUT is
-// IN; HEIGHT 1 is a convolution along one dimension. Says which is taken. `unpacked`: with the weight's transformation
-// in each call. `weights`: the weight's gradient. `slices`: images of three dimensions.
+// processor time of one thread, medians. Ours are Winograd's for 3x3 and steps of one, panels for windows of one, and
+// depthwise ones, whose OUT is IN; `normalized`: with a batch norm and relu behind it. HEIGHT 1 is a convolution along
+// one dimension. Says which is taken. `unpacked`: with the weight's transformation in each call. `weights`: the
+// weight's gradient. `slices`: images of three dimensions.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,7 @@ using namespace zefuse::primitives;
 using zefuse::plan::ConvolutionKind;
 using zefuse::plan::DType;
 using zefuse::plan::LibraryWay;
+using zefuse::plan::PostOpKind;
 
 double milliseconds() {
   timespec now;
@@ -77,7 +79,12 @@ struct Slices {
   int64_t depth = 0, window = 3;
 };
 
-void compare(const std::vector<int64_t>& shape, const Slices& slices, bool pack, bool gradient, bool depthwise) {
+struct Options {
+  bool pack = true, gradient = false, depthwise = false, normalized = false;
+};
+
+void compare(const std::vector<int64_t>& shape, const Slices& slices, const Options& options) {
+  const auto [pack, gradient, depthwise, normalized] = options;
   const int64_t batch = shape[0], in = shape[1], out = shape[2], height = shape[3], width = shape[4];
   auto at = [&](size_t i, int64_t usual) { return shape.size() > i ? shape[i] : usual; };
   const int64_t dilation = at(5, 1), window = at(6, 3), stride = at(7, 1), each = depthwise ? 1 : in;
@@ -107,11 +114,19 @@ void compare(const std::vector<int64_t>& shape, const Slices& slices, bool pack,
   else
     desc.bias = TensorDesc{DType::f32, {out}, {1}};
   desc.pack_weight = pack && !gradient;
+  if (normalized) {
+    TensorDesc each{DType::f32, std::vector<int64_t>(desc.out.sizes.size(), 1), {}};
+    each.sizes[1] = out;
+    each.strides = each.sizes;
+    each.strides[0] = out;
+    each.strides[1] = 1;
+    desc.post_ops = {{PostOpKind::mul, each}, {PostOpKind::add, each}, {PostOpKind::relu, {}}};
+  }
   const TensorDesc &result = gradient ? desc.weight : desc.out, &windows = gradient ? desc.out : desc.weight;
   Memory x(bytesOf(desc.input)), y(bytesOf(result)), w(bytesOf(windows)), bias(size_t(out) * sizeof(float));
   std::vector<Contender> contenders;
   std::string taken, other;
-  const LibraryWay ours = depthwise ? LibraryWay::automatic : LibraryWay::winograd;
+  const LibraryWay ours = depthwise ? LibraryWay::automatic : window == 1 ? LibraryWay::panels : LibraryWay::winograd;
   for (LibraryWay way : {LibraryWay::automatic, LibraryWay::direct, ours}) {
     desc.way = way;
     auto found = Convolution::get(desc);
@@ -133,13 +148,15 @@ void compare(const std::vector<int64_t>& shape, const Slices& slices, bool pack,
     }
     contenders.push_back(std::move(each));
   }
+  const void* operands[] = {bias.data, bias.data, nullptr};
+  const std::span<const void* const> post_ops(operands, desc.post_ops.size());
   double spent = 0;
   for (int turn = 0; turn < 400 && (turn < 5 || spent < 400); ++turn)
     for (Contender& each : contenders) {
       const void* b = gradient ? y.data : each.packed ? each.packed->data : w.data;
       void* to = gradient ? w.data : y.data;
       const double begin = milliseconds();
-      (void)each.convolution->run({x.data, b, gradient ? nullptr : bias.data, to, {}, each.scratch->data});
+      (void)each.convolution->run({x.data, b, gradient ? nullptr : bias.data, to, post_ops, each.scratch->data});
       const double took = milliseconds() - begin;
       spent += took;
       if (turn >= 2)  // what is touched for the first time
@@ -163,17 +180,19 @@ void compare(const std::vector<int64_t>& shape, const Slices& slices, bool pack,
 }  // namespace
 
 int main(int count, char** arguments) {
-  bool pack = true, gradient = false, depthwise = false;
+  Options options;
   Slices slices;
   setMaxThreads(1);
   for (int i = 1; i < count; ++i) {
     const std::string text = arguments[i];
     if (text == "unpacked") {
-      pack = false;
+      options.pack = false;
     } else if (text == "weights") {
-      gradient = true;
+      options.gradient = true;
     } else if (text == "depthwise") {
-      depthwise = true;
+      options.depthwise = true;
+    } else if (text == "normalized") {
+      options.normalized = true;
     } else if (text.starts_with("slices=")) {
       slices = {};
       if (std::sscanf(arguments[i], "slices=%ld,%ld", &slices.depth, &slices.window) < 1)
@@ -189,7 +208,7 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "%s is not BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]]\n", arguments[i]);
         return 1;
       }
-      compare(shape, slices, pack, gradient, depthwise);
+      compare(shape, slices, options);
     }
   }
 }
