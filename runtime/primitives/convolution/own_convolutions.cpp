@@ -121,20 +121,16 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   const bool flat = window_rows == 1;
   // A gradient's windows are written as they lie: only slices of one may come from behind the rows.
   const bool moved = axes.slices > axes.rows && window_slices > 1;
-  if (window[axes.places] != 3 || (!flat && window_rows != 3) || (gradient && (flat || moved)) ||
-      desc_.stride != std::vector<int64_t>(window.size() - 2, 1) || desc_.groups != 1 || !isWide(desc_.input) ||
-      !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
+  if (window[axes.places] != 3 || (!flat && window_rows != 3) || (gradient && (flat || moved || desc_.groups != 1)) ||
+      desc_.stride != std::vector<int64_t>(window.size() - 2, 1) || !isWide(desc_.input) || !isWide(desc_.weight) ||
+      !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
   auto image = [&](const TensorDesc& tensor) {
-    return ChannelsLast{along(tensor.sizes, axes.rows, 1),
-                        tensor.sizes[axes.places],
-                        tensor.sizes[1],
-                        tensor.strides[0],
-                        along(tensor.strides, axes.rows, 0),
-                        tensor.strides[axes.places],
-                        along(tensor.sizes, axes.slices, 1),
-                        along(tensor.strides, axes.slices, 0)};
+    return ChannelsLast{along(tensor.sizes, axes.rows, 1),   tensor.sizes[axes.places],
+                        tensor.sizes[1] / desc_.groups,      tensor.strides[0],
+                        along(tensor.strides, axes.rows, 0), tensor.strides[axes.places],
+                        along(tensor.sizes, axes.slices, 1), along(tensor.strides, axes.slices, 0)};
   };
   // Where the window begins, in the input.
   auto padding = [&](size_t d) {
@@ -145,6 +141,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
     if (padding(d) < 0)
       return std::nullopt;
   shape.flat = flat;
+  shape.groups = desc_.groups;
   auto dilationAlong = [&](size_t axis) { return axis ? desc_.dilation[axis - 2] : 1; };
   auto paddingAlong = [&](size_t axis) { return axis ? padding(axis - 2) : 0; };
   for (size_t d : {0, 1}) {
@@ -171,8 +168,13 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   if (!wanted && !winogradPays(shape, desc_.pack_weight && !desc_.weight_changes, maxThreads()))
     return std::nullopt;
   const auto& strides = plan.given.strides;
-  const WinogradWeight weight{strides[transposed],  strides[!transposed], along(strides, axes.rows, 0),
-                              strides[axes.places], plan.given_origin,    along(strides, axes.slices, 0)};
+  const WinogradWeight weight{strides[transposed],
+                              strides[!transposed],
+                              along(strides, axes.rows, 0),
+                              strides[axes.places],
+                              plan.given_origin,
+                              along(strides, axes.slices, 0),
+                              plan.given.sizes[0] / desc_.groups * strides[0]};
   sequence_.implementation = flat ? "winograd F(2, 3)" : "winograd F(2x2, 3x3)";
   std::string why;
   if (!appendTail(sequence_, plan.tail, plan.fused, plan.out, why))

@@ -124,14 +124,15 @@ bool winogradPays(const WinogradShape& shape, bool packed, int threads) {
   constexpr double near_bytes = 1 << 20, reading = 6.5, readers = 6;
   auto whole = [&](double products, double weight_bytes) {
     const double reads = weight_bytes > near_bytes ? weight_bytes * reading * std::max(1.0, threads / readers) : 0;
-    return std::max(products, reads);
+    return std::max(double(shape.groups) * products, reads);
   };
   const double ours = double(positionsOf(shape)) * slices_met * tiles * in * double(paddedOutChannels(shape, *level)) +
                       transformationOf(shape) * tiles * transformed +
                       (packed ? 0 : Costs::packing * double(windowOf(shape)) / 9 * in * out);
   const double direct =
       (double(windowOf(shape)) * (slices_met * met_in_slice * places + (packed ? 0 : Costs::copying / 9))) * in * out;
-  const double of_weight = in * out * sizeof(float);
+  // Groups do the same one after the other; what they read is theirs together.
+  const double of_weight = double(shape.groups) * in * out * sizeof(float);
   return Costs::margin * whole(ours, double(positionsOf(shape)) * of_weight) <
          whole(direct, double(windowOf(shape)) * of_weight);
 }
@@ -146,7 +147,7 @@ WinogradStep::WinogradStep(Sequence& sequence, WinogradShape shape, const Winogr
   slices_ = blocking.slices;
   blocks_ = (tiles_ + block_ - 1) / block_;
   slice_blocks_ = (shape_.out.depth + slices_ - 1) / slices_;
-  transforms_first_ = threads_ > 1 && blocks_ * slice_blocks_ < 3 * threads_;
+  transforms_first_ = threads_ > 1 && shape_.groups * blocks_ * slice_blocks_ < 3 * threads_;
   inputs_bytes_ = winogradSpaced(shape_.flat ? 1 : 2) * block_ * upTo(shape_.input.channels, level.lanes) *
                   int64_t(sizeof(float)) * (transforms_first_ ? shape_.input.depth : slicesBehind(shape_, slices_));
   sums_bytes_ =
@@ -155,15 +156,22 @@ WinogradStep::WinogradStep(Sequence& sequence, WinogradShape shape, const Winogr
   sums_at_ = sequence.reserve(size_t(threads_ * (sums_bytes_ + (transforms_first_ ? 0 : inputs_bytes_))));
 }
 
-// With a line behind it, for whether it holds the plain weight.
-size_t WinogradStep::packedBytes() const {
-  return size_t(packedElements(shape_, *winogradLevel(shape_.flat))) * sizeof(float) + 64;
+// Of each group, with a line behind it, for whether it holds the plain weight.
+size_t WinogradStep::groupBytes() const {
+  return size_t(upTo(packedElements(shape_, *winogradLevel(shape_.flat)) * int64_t(sizeof(float)), 64)) + 64;
 }
 
+size_t WinogradStep::packedBytes() const { return groupBytes() * size_t(shape_.groups); }
+
 void WinogradStep::pack(const void* weight, void* packed) const {
-  const WinogradLevel& level = *winogradLevel(shape_.flat);
   const auto* from = reinterpret_cast<const float*>(static_cast<const std::byte*>(weight) + weight_.origin);
-  auto* to = static_cast<float*>(packed);
+  for (int64_t group = 0; group < shape_.groups; ++group)
+    packGroup(from + group * weight_.group,
+              reinterpret_cast<float*>(static_cast<std::byte*>(packed) + size_t(group) * groupBytes()));
+}
+
+void WinogradStep::packGroup(const float* from, float* to) const {
+  const WinogradLevel& level = *winogradLevel(shape_.flat);
   auto packAll = [&](bool plain) {
     std::atomic<bool> tame{true};
     overTeam(panelsOf(shape_, level), 1, [&](int64_t begin, int64_t end) {
@@ -179,23 +187,29 @@ void WinogradStep::pack(const void* weight, void* packed) const {
   std::memset(to + packedElements(shape_, level), plain, 64);
 }
 
+WinogradCall WinogradStep::callOf(std::span<void* const> addresses, int64_t group) const {
+  const WinogradTiles tiles = winogradTiles(shape_);
+  const auto* weight = reinterpret_cast<const float*>(static_cast<const std::byte*>(addresses[slotWeights]) +
+                                                      size_t(group) * groupBytes());
+  uint8_t plain;
+  std::memcpy(&plain, weight + packedElements(shape_, *winogradLevel(shape_.flat)), 1);
+  const int64_t first = group * shape_.out.channels;
+  return {&shape_,
+          static_cast<const float*>(addresses[slotA]) + group * shape_.input.channels,
+          weight,
+          has_bias_ ? static_cast<const float*>(addresses[slotBias]) + first : nullptr,
+          static_cast<float*>(addresses[slotOut]) + first,
+          addresses.data(),
+          tiles.high,
+          tiles.wide,
+          plain != 0,
+          first};
+}
+
 void WinogradStep::run(std::span<void* const> addresses, std::byte* scratch) const {
   const WinogradLevel& level = *winogradLevel(shape_.flat);
   if (!packed_)
     pack(addresses[slotB], addresses[slotWeights]);
-  const auto* weight = static_cast<const float*>(addresses[slotWeights]);
-  uint8_t plain;
-  std::memcpy(&plain, weight + packedElements(shape_, level), 1);
-  const WinogradTiles tiles = winogradTiles(shape_);
-  const WinogradCall call = {&shape_,
-                             static_cast<const float*>(addresses[slotA]),
-                             weight,
-                             has_bias_ ? static_cast<const float*>(addresses[slotBias]) : nullptr,
-                             static_cast<float*>(addresses[slotOut]),
-                             addresses.data(),
-                             tiles.high,
-                             tiles.wide,
-                             plain != 0};
   auto blockAt = [&](int64_t number, int64_t first_slice, int64_t slices, std::byte* inputs, std::byte* sums) {
     const int64_t first = number * block_, count = std::min(block_, tiles_ - first);
     // As many in each: a product of one row takes half as long as one of twelve.
@@ -211,42 +225,46 @@ void WinogradStep::run(std::span<void* const> addresses, std::byte* scratch) con
   };
   const int64_t panels = panelsOf(shape_, level);
   if (!transforms_first_) {
-    overTeamWithScratch(blocks_ * slice_blocks_, scratch + sums_at_, size_t(sums_bytes_ + inputs_bytes_), threads_,
-                        [&](int64_t begin, int64_t end, std::byte* own) {
-                          for (int64_t at = begin; at < end; ++at) {
-                            const WinogradBlock block = blockAt(at / slice_blocks_, at % slice_blocks_ * slices_,
-                                                                slices_, own + sums_bytes_, own);
-                            const int64_t inputs =
-                                std::min(slicesBehind(shape_, slices_), shape_.input.depth - block.first_input);
-                            if (!call.plain)
-                              level.transformInputs(call, block, 0, block.count * inputs);
-                            for (int64_t panel = 0; panel < panels; ++panel)
-                              level.multiply(call, block, panel);
-                          }
-                        });
+    overTeamWithScratch(
+        shape_.groups * blocks_ * slice_blocks_, scratch + sums_at_, size_t(sums_bytes_ + inputs_bytes_), threads_,
+        [&](int64_t begin, int64_t end, std::byte* own) {
+          for (int64_t at = begin; at < end; ++at) {
+            const WinogradCall call = callOf(addresses, at / slice_blocks_ / blocks_);
+            const WinogradBlock block =
+                blockAt(at / slice_blocks_ % blocks_, at % slice_blocks_ * slices_, slices_, own + sums_bytes_, own);
+            const int64_t inputs = std::min(slicesBehind(shape_, slices_), shape_.input.depth - block.first_input);
+            if (!call.plain)
+              level.transformInputs(call, block, 0, block.count * inputs);
+            for (int64_t panel = 0; panel < panels; ++panel)
+              level.multiply(call, block, panel);
+          }
+        });
     return;
   }
   std::byte* inputs = scratch + inputs_at_;
-  if (!call.plain)
-    overTeam(tiles_ * shape_.input.depth, 1, [&](int64_t begin, int64_t end) {
-      const int64_t of_block = block_ * shape_.input.depth;
-      for (int64_t at = begin; at < end;) {
-        const int64_t number = at / of_block, last = std::min(end, (number + 1) * of_block);
-        level.transformInputs(call, blockAt(number, 0, shape_.out.depth, inputs + number * inputs_bytes_, nullptr),
-                              at - number * of_block, last - number * of_block);
-        at = last;
-      }
-    });
-  overTeamWithScratch(
-      blocks_ * panels * slice_blocks_, scratch + sums_at_, size_t(sums_bytes_), threads_,
-      [&](int64_t begin, int64_t end, std::byte* sums) {
-        for (int64_t at = begin; at < end; ++at) {
-          const int64_t number = at / slice_blocks_ / panels;
-          level.multiply(call,
-                         blockAt(number, at % slice_blocks_ * slices_, slices_, inputs + number * inputs_bytes_, sums),
-                         at / slice_blocks_ % panels);
+  for (int64_t group = 0; group < shape_.groups; ++group) {
+    const WinogradCall call = callOf(addresses, group);
+    if (!call.plain)
+      overTeam(tiles_ * shape_.input.depth, 1, [&](int64_t begin, int64_t end) {
+        const int64_t of_block = block_ * shape_.input.depth;
+        for (int64_t at = begin; at < end;) {
+          const int64_t number = at / of_block, last = std::min(end, (number + 1) * of_block);
+          level.transformInputs(call, blockAt(number, 0, shape_.out.depth, inputs + number * inputs_bytes_, nullptr),
+                                at - number * of_block, last - number * of_block);
+          at = last;
         }
       });
+    overTeamWithScratch(blocks_ * panels * slice_blocks_, scratch + sums_at_, size_t(sums_bytes_), threads_,
+                        [&](int64_t begin, int64_t end, std::byte* sums) {
+                          for (int64_t at = begin; at < end; ++at) {
+                            const int64_t number = at / slice_blocks_ / panels;
+                            level.multiply(call,
+                                           blockAt(number, at % slice_blocks_ * slices_, slices_,
+                                                   inputs + number * inputs_bytes_, sums),
+                                           at / slice_blocks_ % panels);
+                          }
+                        });
+  }
 }
 
 }  // namespace zefuse::primitives

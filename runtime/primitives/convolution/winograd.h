@@ -40,18 +40,19 @@ struct WinogradDepth {
 
 struct WinogradShape {
   int64_t images;
-  ChannelsLast input, out;
+  ChannelsLast input, out;          // of groups, with the channels of one
   int64_t padding[2], dilation[2];  // of rows, of places in a row
   std::vector<WinogradPostOp> post_ops;
   WinogradDepth depth = {};
-  bool flat = false;  // windows of one row, 1x3: tiles of 1x2 results, F(2, 3), with 4 products for 6
+  bool flat = false;   // windows of one row, 1x3: tiles of 1x2 results, F(2, 3), with 4 products for 6
+  int64_t groups = 1;  // side by side among the channels, each a convolution by itself
 };
 
 // The weight [O, C, 3, 3], or one row of it, or with slices in front of the rows, which may lie mirrored.
 struct WinogradWeight {
   int64_t out_channel, channel, row, place;  // strides
   size_t origin = 0;                         // bytes to the element of index 0
-  int64_t slice = 0;
+  int64_t slice = 0, group = 0;
 };
 
 // Tiles of 2x2 results, with a dilation of each of the images that it makes.
@@ -66,6 +67,8 @@ bool winogradAvailable();
 // transformed once, not in each call. `threads`: that share the work.
 bool winogradPays(const WinogradShape& shape, bool packed, int threads);
 
+struct WinogradCall;  // winograd_tiles.h
+
 class WinogradStep final : public OwnStep {
 public:
   // `has_bias`: slotBias is one f32 for each channel of the result. `packed`: slotWeights holds what pack() made; else
@@ -78,6 +81,10 @@ public:
   void run(std::span<void* const> addresses, std::byte* scratch) const override;
 
 private:
+  size_t groupBytes() const;
+  void packGroup(const float* from, float* to) const;
+  WinogradCall callOf(std::span<void* const> addresses, int64_t group) const;
+
   WinogradShape shape_;
   WinogradWeight weight_;
   bool has_bias_, packed_;

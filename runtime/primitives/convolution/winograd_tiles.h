@@ -34,7 +34,8 @@ struct WinogradCall {
   float* out;
   const void* const* addresses;  // by slot, of the post-ops' operands
   int64_t tiles_high, tiles_wide;
-  bool plain;  // the packed weight holds the window's numbers, not those made of them
+  bool plain;             // the packed weight holds the window's numbers, not those made of them
+  int64_t first_channel;  // of the result, for the post-ops' operands
 };
 
 // Some tiles one behind the other, in groups of so many, the rows of a product in registers; of each of some slices of
@@ -310,7 +311,8 @@ template <int lanes, bool whole>
 [[gnu::always_inline]] inline Vector<lanes> operandAt(const WinogradCall& call, const WinogradPostOp& op,
                                                       const Place& place, int64_t channel, int64_t count) {
   const float* from = static_cast<const float*>(call.addresses[op.slot]) + place.image * op.image +
-                      place.slice * op.slice + place.y * op.row + place.x * op.place + channel * op.channel;
+                      place.slice * op.slice + place.y * op.row + place.x * op.place +
+                      (call.first_channel + channel) * op.channel;
   Vector<lanes> x = {};
   if (op.channel)
     load<lanes>(x, from, whole ? lanes : count);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "runtime/primitives/simd/vector_math.h"
 
@@ -23,9 +24,7 @@ struct PanelResult {
   bool add;           // to what is there; then without bias
 };
 
-struct NoPostOps {
-  template <typename Sums> void operator()(Sums&) const {}
-};
+struct NoPostOps {};
 
 // strip [depth, packed_rows], whose first rows these are, times `panels` panels [depth, `width` vectors], `panel_step`
 // numbers apart. Sums are added to what is there, or to the bias, when they are complete: so many roundings fewer than
@@ -93,7 +92,8 @@ template <int lanes, int rows, int panels, Ahead ahead, int width = 2, int packe
         sums[r][v] += *reinterpret_cast<const Vector*>(to.out + r * to.row + v * lanes);
       else if (to.bias)
         sums[r][v] += *reinterpret_cast<const Vector*>(to.bias + v * lanes);
-  post_ops(sums);
+  if constexpr (!std::is_same_v<PostOps, NoPostOps>)
+    post_ops(sums);
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)

@@ -1,4 +1,4 @@
-// `zefuse_convolution_bench [unpacked] [weights] [depthwise] [normalized] [slices=DEPTH[,WINDOW]]
+// `zefuse_convolution_bench [unpacked] [weights] [depthwise] [normalized] [groups=GROUPS] [slices=DEPTH[,WINDOW]]
 // BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]] ...`: oneDNN's direct convolutions and our own in turns:
 // processor time of one thread, medians. Ours are Winograd's for 3x3 and steps of one, panels for windows of one, and
 // depthwise ones, whose OUT is IN; `normalized`: with a batch norm and relu behind it. HEIGHT 1 is a convolution along
@@ -81,18 +81,19 @@ struct Slices {
 
 struct Options {
   bool pack = true, gradient = false, depthwise = false, normalized = false;
+  int64_t groups = 1;
 };
 
 void compare(const std::vector<int64_t>& shape, const Slices& slices, const Options& options) {
-  const auto [pack, gradient, depthwise, normalized] = options;
+  const auto [pack, gradient, depthwise, normalized, groups] = options;
   const int64_t batch = shape[0], in = shape[1], out = shape[2], height = shape[3], width = shape[4];
   auto at = [&](size_t i, int64_t usual) { return shape.size() > i ? shape[i] : usual; };
-  const int64_t dilation = at(5, 1), window = at(6, 3), stride = at(7, 1), each = depthwise ? 1 : in;
+  const int64_t dilation = at(5, 1), window = at(6, 3), stride = at(7, 1), each = depthwise ? 1 : in / groups;
   const int64_t padding = dilation * (window - 1) / 2, reach = dilation * (window - 1) + 1;
   auto results = [&](int64_t size) { return (size + 2 * padding - reach) / stride + 1; };
   ConvolutionDesc desc;
   desc.kind = gradient ? ConvolutionKind::weights : ConvolutionKind::forward;
-  desc.groups = depthwise ? in : 1;
+  desc.groups = depthwise ? in : groups;
   desc.input = image(batch, in, height, width);
   desc.weight = {DType::f32, {out, each, window, window}, {each * window * window, window * window, window, 1}};
   desc.out = image(batch, out, height == 1 ? 1 : results(height), results(width));
@@ -193,6 +194,8 @@ int main(int count, char** arguments) {
       options.depthwise = true;
     } else if (text == "normalized") {
       options.normalized = true;
+    } else if (text.starts_with("groups=")) {
+      options.groups = std::atol(arguments[i] + 7);
     } else if (text.starts_with("slices=")) {
       slices = {};
       if (std::sscanf(arguments[i], "slices=%ld,%ld", &slices.depth, &slices.window) < 1)

@@ -32,6 +32,14 @@ const Geometry geometries[] = {
     {1, 17, 16, {7, 30}, {3, 3}, {1, 1}, {2, 8}, {2, 4}},
 };
 
+// Of groups, whose channels fill a vector, or not.
+const Geometry grouped[] = {
+    {2, 40, 60, {9, 7}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},
+    {1, 64, 48, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 4},
+    {3, 36, 51, {17}, {3}, {1}, {1}, {1}, 3},
+    {1, 10, 40, {5, 4, 7}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 2},
+};
+
 // With slices: windows of one to four, with gaps, with padding that nothing but padding is behind, and slices that stay
 // out of all results.
 const Geometry volumes[] = {
@@ -72,6 +80,7 @@ class Winograd : public WinogradFixture {};
 
 std::vector<Geometry> all() {
   std::vector<Geometry> result(std::begin(geometries), std::end(geometries));
+  result.insert(result.end(), std::begin(grouped), std::end(grouped));
   result.insert(result.end(), std::begin(volumes), std::end(volumes));
   result.insert(result.end(), std::begin(sequences), std::end(sequences));
   result.insert(result.end(), std::begin(turned), std::end(turned));
@@ -117,6 +126,20 @@ TEST_F(Winograd, PostOpsInOnePass) {
       const bool passes = kind == PostOpKind::tanh || kind == PostOpKind::gelu_erf || kind == PostOpKind::gelu_tanh;
       EXPECT_EQ(trial.implementation.find("then") != std::string::npos, passes) << trial.implementation;
     }
+  }
+}
+
+TEST_F(Winograd, PostOpsOfGroups) {
+  for (const Geometry& geometry : grouped) {
+    ConvolutionDesc desc = describeWinograd(geometry);
+    Dims each(desc.out.sizes.size(), 1);
+    each[1] = desc.out.sizes[1];
+    desc.post_ops = {{PostOpKind::mul, dense(DType::f32, each)},
+                     {PostOpKind::add, channelsLast(DType::f32, desc.out.sizes)},
+                     {PostOpKind::relu, {}}};
+    Trial trial(desc);
+    trial.expectCorrect();
+    EXPECT_TRUE(trial.implementation.ends_with(")")) << trial.implementation;
   }
 }
 
@@ -279,7 +302,8 @@ TEST_F(Winograd, IsTakenWhereItPays) {
   EXPECT_NE(automatic({1, 64, 64, {1, 300}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}), name);
   EXPECT_NE(automatic({1, 3, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}), name);
   EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}), name);
-  EXPECT_NE(automatic({1, 64, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}), name);
+  EXPECT_EQ(automatic({1, 128, 128, {28, 28}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}), name);
+  EXPECT_NE(automatic({1, 128, 128, {28, 28}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 16}), name);
   // Windows of one row save less: fewer than 64 channels are not worth their transformation.
   EXPECT_EQ(automatic({1, 128, 128, {400}, {3}, {1}, {1}, {1}}), flat_name);
   EXPECT_EQ(automatic({1, 128, 128, {400}, {3}, {1}, {9}, {9}}), flat_name);
