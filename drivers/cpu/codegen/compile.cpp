@@ -79,6 +79,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   useMaxInstructions(module);
   addUpInOneWidth(module);
   keepRepeatedLanes(module);
+  keepWholeStores(module);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
     throw spirv::CompileError("LLVM: " + diagnostics);

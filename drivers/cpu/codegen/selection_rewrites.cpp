@@ -154,4 +154,28 @@ void useMaxInstructions(llvm::Module& module) {
     }
 }
 
+void keepWholeStores(llvm::Module& module) {
+  for (llvm::Function& f : module)
+    for (llvm::Instruction& i : llvm::instructions(f)) {
+      auto* store = llvm::dyn_cast<llvm::StoreInst>(&i);
+      auto* select = store ? llvm::dyn_cast<llvm::SelectInst>(store->getValueOperand()) : nullptr;
+      if (!select || !select->getType()->isVectorTy())
+        continue;
+      auto isThere = [&](llvm::Value* v) {
+        auto* load = llvm::dyn_cast<llvm::LoadInst>(v);
+        return load && load->getPointerOperand() == store->getPointerOperand();
+      };
+      // A fence is of floats.
+      llvm::Type *type = select->getType(), *element = type->getScalarType();
+      const unsigned bits = element->getPrimitiveSizeInBits();
+      if ((!isThere(select->getTrueValue()) && !isThere(select->getFalseValue())) || (bits != 32 && bits != 64))
+        continue;
+      llvm::IRBuilder<> builder(store);
+      llvm::Type* floats =
+          llvm::FixedVectorType::get(bits == 32 ? builder.getFloatTy() : builder.getDoubleTy(), lanesOf(select));
+      llvm::Value* kept = builder.CreateArithmeticFence(builder.CreateBitCast(select, floats), floats);
+      store->setOperand(0, builder.CreateBitCast(kept, type));
+    }
+}
+
 }  // namespace zefuse::cpu
