@@ -239,3 +239,48 @@ def test_a_training_steps_weight_is_packed_for_each_step() -> None:
         assert trained.requires_grad
         torch.testing.assert_close(trained, kept)
         assert torch.equal(trained, kept) == same
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "arguments"),
+    [
+        ((2, 64, 900), (64, 64, 7), {"padding": 15, "dilation": 5}),
+        ((2, 40, 901), (72, 40, 8), {"padding": 3, "stride": 4}),
+        ((2, 64, 40, 41), (48, 64, 3, 3), {"padding": 1, "stride": 2}),
+        ((1, 32, 4, 24, 25), (64, 32, 3, 3, 3), {"padding": (1, 2, 2), "stride": (1, 2, 2), "dilation": (1, 2, 2)}),
+    ],
+    ids=["sequence_with_gaps", "sequence_with_steps", "image_with_steps", "volume_with_steps_and_gaps"],
+)
+def test_gradients_of_weights_in_panels(
+    shape: tuple[int, ...], weight: tuple[int, ...], arguments: dict[str, object]
+) -> None:
+    """Gradients are as near to double precision as eager's, and have NaN where eager's have."""
+    torch.manual_seed(0)
+    function = getattr(F, f"conv{len(shape) - 2}d")
+    x, w, b = torch.randn(shape), torch.randn(weight), torch.randn(weight[0])
+    incoming = torch.randn_like(function(x, w, b, **arguments))
+
+    def gradients(run: Callable[..., torch.Tensor], dtype: torch.dtype, spoiled: bool = False) -> list[torch.Tensor]:
+        inputs = [value.to(dtype, copy=True) for value in (x, w, b)]
+        if spoiled:
+            inputs[0].flatten()[inputs[0].numel() // 2] = float("nan")
+        for value in inputs:
+            value.requires_grad_(True)
+        return list(torch.autograd.grad(run(*inputs), inputs, incoming.to(dtype)))
+
+    def plain(*inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = function(*inputs, **arguments)
+        return result
+
+    compiled = torch.compile(plain, backend="zefuse")
+    exact, eager, made = (
+        gradients(plain, torch.float64),
+        gradients(plain, torch.float32),
+        gradients(compiled, torch.float32),
+    )
+    for true, theirs, ours in zip(exact, eager, made, strict=True):
+        assert (ours - true).abs().max() <= 3 * (theirs - true).abs().max()
+    for theirs, ours in zip(
+        gradients(plain, torch.float32, True), gradients(compiled, torch.float32, True), strict=True
+    ):
+        assert torch.equal(ours.isnan(), theirs.isnan())

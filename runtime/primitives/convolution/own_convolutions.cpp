@@ -1,9 +1,11 @@
 // The convolutions that oneDNN's kernels for them do not carry out, and when: Winograd's filtering, strided sequences
-// and windows of one place as matrix products, depthwise ones that oneDNN has no kernel for.
+// and windows of one place as matrix products, gradients of weights in panels, depthwise ones that oneDNN has no kernel
+// for.
 #include "runtime/primitives/convolution/prepared_convolution.h"
 
 #include "common/plan/plan_generated.h"
 #include "runtime/primitives/convolution/depthwise.h"
+#include "runtime/primitives/convolution/panel_gradient.h"
 #include "runtime/primitives/convolution/sequence_product.h"
 #include "runtime/primitives/convolution/winograd.h"
 #include "runtime/primitives/convolution/winograd_gradient.h"
@@ -256,6 +258,32 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanels() {
     sequence_.own_takes_given = true;
     sequence_.prepareOwnPacking(plan.given, step->packedBytes());
   }
+  return plan;
+}
+
+// The gradient of a weight by products in panels, where that pays.
+std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanelGradient() {
+  const size_t rank = desc_.stride.size();
+  if (desc_.kind != ConvolutionKind::weights || desc_.groups != 1 || !panelGradientAvailable() || rank > 3 ||
+      desc_.input.dtype != DType::f32 || desc_.weight.dtype != DType::f32 || desc_.out.dtype != DType::f32)
+    return std::nullopt;
+  Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = false, .padded = false});
+  const size_t missing = 3 - rank;
+  auto images = [&](const TensorDesc& tensor) {
+    GradientImages result{tensor.sizes[1], {tensor.sizes[0], 1, 1, 1}, {tensor.strides[0], 0, 0, 0}};
+    for (size_t d = 0; d < rank; ++d) {
+      result.sizes[1 + missing + d] = tensor.sizes[2 + d];
+      result.strides[1 + missing + d] = tensor.strides[2 + d];
+    }
+    return result;
+  };
+  PanelGradientShape shape{images(plan.input), images(plan.weight), {}};
+  for (size_t d = 0; d < rank; ++d)
+    shape.window[1 + missing + d] = {desc_.out.sizes[2 + d], desc_.stride[d], desc_.padding[d], desc_.dilation[d]};
+  if (desc_.way != plan::LibraryWay::panels && !panelGradientPays(shape))
+    return std::nullopt;
+  sequence_.implementation = "panels";
+  sequence_.own = std::make_shared<PanelGradientStep>(sequence_, shape);
   return plan;
 }
 

@@ -143,10 +143,10 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string
     found = searchAmong({Kind::product}, {false}, why);
   else if (desc_.way == LibraryWay::direct || desc_.way == LibraryWay::padded)
     found = searchAmong({Kind::depthwise, Kind::direct}, {desc_.way == LibraryWay::padded}, why);
+  if (!found && (desc_.way == LibraryWay::automatic || desc_.way == LibraryWay::panels))
+    found = desc_.kind == ConvolutionKind::weights ? searchPanelGradient() : searchPanels();
   if (!found && desc_.way == LibraryWay::automatic)
     found = searchSequenceProduct();
-  if (!found && (desc_.way == LibraryWay::automatic || desc_.way == LibraryWay::panels))
-    found = searchPanels();
   // Also with its padding copied: a kernel of groups takes 4 to 5 times as long.
   if (!found)
     found = searchAmong({Kind::depthwise}, {false, true}, why);

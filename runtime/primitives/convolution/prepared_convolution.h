@@ -54,6 +54,7 @@ private:
   std::optional<Plan> searchWinograd();
   std::optional<Plan> searchSequenceProduct();
   std::optional<Plan> searchPanels();
+  std::optional<Plan> searchPanelGradient();
   std::optional<Plan> searchOwnDepthwise();
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;

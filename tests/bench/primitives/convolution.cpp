@@ -1,9 +1,9 @@
-// `zefuse_convolution_bench [unpacked] [weights] [depthwise] [normalized] [groups=GROUPS] [slices=DEPTH[,WINDOW]]
-// BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]] ...`: oneDNN's direct convolutions and our own in turns:
-// processor time of one thread, medians. Ours are Winograd's for 3x3 and steps of one, panels for windows of one, and
-// depthwise ones, whose OUT is IN; `normalized`: with a batch norm and relu behind it. HEIGHT 1 is a convolution along
-// one dimension. Says which is taken. `unpacked`: with the weight's transformation in each call. `weights`: the
-// weight's gradient. `slices`: images of three dimensions.
+// `zefuse_convolution_bench [unpacked] [weights] [panels] [depthwise] [normalized] [groups=GROUPS]
+// [slices=DEPTH[,WINDOW]] BATCH,IN,OUT,HEIGHT,WIDTH[,DILATION[,WINDOW[,STRIDE]]] ...`: oneDNN's direct convolutions and
+// our own in turns: processor time of one thread, medians. Ours are Winograd's for 3x3 and steps of one, panels for
+// windows of one, and depthwise ones, whose OUT is IN; `normalized`: with a batch norm and relu behind it. HEIGHT 1 is
+// a convolution along one dimension. Says which is taken. `unpacked`: with the weight's transformation in each call.
+// `weights`: the weight's gradient, by Winograd's or, with `panels`, in panels. `slices`: images of three dimensions.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -80,12 +80,12 @@ struct Slices {
 };
 
 struct Options {
-  bool pack = true, gradient = false, depthwise = false, normalized = false;
+  bool pack = true, gradient = false, panels = false, depthwise = false, normalized = false;
   int64_t groups = 1;
 };
 
 void compare(const std::vector<int64_t>& shape, const Slices& slices, const Options& options) {
-  const auto [pack, gradient, depthwise, normalized, groups] = options;
+  const auto [pack, gradient, panels, depthwise, normalized, groups] = options;
   const int64_t batch = shape[0], in = shape[1], out = shape[2], height = shape[3], width = shape[4];
   auto at = [&](size_t i, int64_t usual) { return shape.size() > i ? shape[i] : usual; };
   const int64_t dilation = at(5, 1), window = at(6, 3), stride = at(7, 1), each = depthwise ? 1 : in / groups;
@@ -127,7 +127,9 @@ void compare(const std::vector<int64_t>& shape, const Slices& slices, const Opti
   Memory x(bytesOf(desc.input)), y(bytesOf(result)), w(bytesOf(windows)), bias(size_t(out) * sizeof(float));
   std::vector<Contender> contenders;
   std::string taken, other;
-  const LibraryWay ours = depthwise ? LibraryWay::automatic : window == 1 ? LibraryWay::panels : LibraryWay::winograd;
+  const LibraryWay ours = depthwise               ? LibraryWay::automatic
+                          : panels || window == 1 ? LibraryWay::panels
+                                                  : LibraryWay::winograd;
   for (LibraryWay way : {LibraryWay::automatic, LibraryWay::direct, ours}) {
     desc.way = way;
     auto found = Convolution::get(desc);
@@ -190,6 +192,8 @@ int main(int count, char** arguments) {
       options.pack = false;
     } else if (text == "weights") {
       options.gradient = true;
+    } else if (text == "panels") {
+      options.panels = true;
     } else if (text == "depthwise") {
       options.depthwise = true;
     } else if (text == "normalized") {
