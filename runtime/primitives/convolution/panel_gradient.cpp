@@ -111,9 +111,10 @@ bool panelGradientAvailable() { return panelGradientLevel(); }
 bool panelGradientPays(const PanelGradientShape& given) {
   if (!panelGradientAvailable())
     return false;
-  constexpr double margin = 1.1, packing = 0.12, finishing = 1.3, of_run = 8;
+  constexpr double margin = 1.1, packing = 0.12, of_run = 8;
   const PanelGradientLevel& level = *panelGradientLevel();
   const bool wide = level.lanes == 16;
+  const double finishing = wide ? 1.3 : 2.2;
   const auto& window = given.window;
   const auto& axis = given.gradient.sizes;
   const bool steps = std::ranges::any_of(window, [](const GradientWindow& along) { return along.stride > 1; });
@@ -122,8 +123,9 @@ bool panelGradientPays(const PanelGradientShape& given) {
   const bool flat = axis[1] == 1 && axis[2] == 1, volume = axis[1] > 1 || window[1].size > 1;
   const int64_t taps = tapsOf(given);
   if (taps == 1)
-    return false;                                     // oneDNN has kernels for that
-  double products = double(given.gradient.channels);  // for each channel of the input
+    return false;  // oneDNN has kernels for that
+  // For each channel of the input.
+  double products = double(given.gradient.channels);
   double runs = double(pieces(given.gradient.channels, level.gradientChannels()) *
                        pieces(given.input.channels, level.inputChannels()));
   for (int i = 0; i < gradient_axes; ++i) {
@@ -141,13 +143,14 @@ bool panelGradientPays(const PanelGradientShape& given) {
       double(product(given.input.sizes)) * channels + double(product(axis)) * double(given.gradient.channels);
   const double ours = products * multiplied / (wide ? 52 : 45) + packing * packed + of_run * runs +
                       finishing * double(taps * given.gradient.channels) * channels;
-  // oneDNN's: along one dimension its kernel of AVX2 is slow, and it has none for gaps and for volumes: those are
-  // unfolded for a product.
-  const double theirs = wide             ? (gaps || (steps && !volume) ? 40 : 50)
-                        : gaps || volume ? 36
-                        : flat           ? 22
-                        : steps          ? 30
-                                         : 40;
+  // oneDNN's: steps and gaps cost it time; along one dimension its kernel of AVX2 is slow, and that has no gaps and no
+  // volumes: those are unfolded for a product.
+  const bool slow_steps = steps && !volume && (flat || given.input.channels >= 48);
+  double theirs = 0;
+  if (wide)
+    theirs = gaps ? 40 : slow_steps ? 36 : 50;
+  else
+    theirs = gaps || volume ? 36 : flat ? 24 : slow_steps ? 28 : 42;
   return margin * ours < products * channels / theirs;
 }
 
