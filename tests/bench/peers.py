@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -181,6 +182,7 @@ def measured_training(name: str, dtype: str, seconds: float, alone: bool, peers:
         try:
             with zefuse_bench.cold_caches():
                 torch.manual_seed(0)  # of dropout
+                np.random.seed(0)  # of masks over time (SEW, HuBERT)
                 value = run(compiled)
         except Exception as problem:
             row["problem"][way] = f"{type(problem).__name__}: {str(problem)[:120]}"
