@@ -13,14 +13,13 @@
 #include "runtime/primitives/core/tensor_desc.h"
 #include "runtime/primitives/simd/amx_tiles.h"
 #include "runtime/primitives/simd/bf16.h"
+#include "runtime/primitives/simd/panel_block.h"
 #include "runtime/primitives/simd/row_softmax.h"
 
 namespace zefuse::primitives {
 
 namespace {
 
-// Two blocks of scores of this many rows and keys, with what they are made of, fit a second-level cache of 1 MiB.
-constexpr int64_t most_of_block = 256;
 // Runs, of all heads together, so that many threads have work.
 constexpr int64_t wanted_units = 64;
 
@@ -80,9 +79,12 @@ AttentionGradient::AttentionGradient(const AttentionGradientDesc& desc) : desc_(
   runs_ = ceilDiv(key_blocks_, blocks_a_run_);
   if (isNarrow() && tilesAvailable())
     tiled_ = TiledAttentionGradient{rows_, keys_, desc.query.sizes[3], desc.value.sizes[3]};
-  implementation_ = tiled_       ? "products in tiles by blocks of scores"
-                    : isNarrow() ? "sgemm by blocks of scores; widens bf16"
-                                 : "sgemm by blocks of scores";
+  else
+    panels_ = panelBlockLevel();
+  implementation_ = tiled_ ? "products in tiles by blocks of scores"
+                           : std::string(panels_ ? "panels" : "sgemm") + " by blocks of scores";
+  if (isNarrow() && !tiled_)
+    implementation_ += "; widens bf16";
 }
 
 //===-- memory -------------------------------------------------------------------------------===//
@@ -97,9 +99,12 @@ struct AttentionGradient::Parts {
   float *scores, *of_scores;
   // Of bf16 alone:
   float *key, *value, *query, *gradient, *of_key, *of_value;
+  // For products in panels alone: keys and values as columns of right sides, keys as rows; queries and gradients as
+  // columns of left sides, and as rows of right ones.
+  float *key_columns, *value_columns, *key_rows, *query_columns, *gradient_columns, *query_rows, *gradient_rows;
   size_t bytes;
 
-  Parts(const AttentionGradientDesc& desc, void* scratch) {
+  Parts(const AttentionGradientDesc& desc, const PanelBlockLevel* panels, void* scratch) {
     ScratchParts parts{scratch};
     auto take = [&](int64_t rows, int64_t columns) {
       float* part;
@@ -109,14 +114,25 @@ struct AttentionGradient::Parts {
     const int64_t narrow = desc.query.dtype == plan::DType::bf16, depth = narrow * desc.query.sizes[3],
                   width = narrow * desc.value.sizes[3], rows_of_block = sizeOfBlock(desc.query.sizes[2]),
                   keys_of_block = sizeOfBlock(desc.key.sizes[2]);
-    scores = take(rows_of_block, keys_of_block);
-    of_scores = take(rows_of_block, keys_of_block);
+    const int64_t line = panels ? block_line : keys_of_block;
+    scores = take(rows_of_block, line);
+    of_scores = take(rows_of_block, line);
     key = take(keys_of_block, depth);
     value = take(keys_of_block, width);
     query = take(rows_of_block, depth);
     gradient = take(rows_of_block, width);
     of_key = take(keys_of_block, depth);
     of_value = take(keys_of_block, width);
+    if (panels) {
+      const int64_t all = desc.query.sizes[3], all_width = desc.value.sizes[3];
+      key_columns = take(panels->padded(keys_of_block), all);
+      value_columns = take(panels->padded(keys_of_block), all_width);
+      key_rows = take(keys_of_block, panels->padded(all));
+      query_columns = take(all, block_line);
+      gradient_columns = take(all_width, block_line);
+      query_rows = take(rows_of_block, panels->padded(all));
+      gradient_rows = take(rows_of_block, panels->padded(all_width));
+    }
     bytes = parts.bytes;
   }
 };
@@ -126,7 +142,7 @@ bool AttentionGradient::isNarrow() const { return desc_.query.dtype == plan::DTy
 bool AttentionGradient::gathers() const { return wanted(desc_.query_gradient) && (runs_ > 1 || isNarrow()); }
 
 size_t AttentionGradient::scratchOfThread() const {
-  return tiled_ ? tiled_->scratchBytes() : Parts(desc_, nullptr).bytes;
+  return tiled_ ? tiled_->scratchBytes() : Parts(desc_, panels_, nullptr).bytes;
 }
 
 size_t AttentionGradient::scratchOfQueries() const {
@@ -150,7 +166,7 @@ Status AttentionGradient::run(const Arguments& arguments) const {
     for (int64_t unit = begin; unit < end; ++unit)
       if (tiled_)
         runTiledUnit(call, unit, mine);
-      else if (!runUnit(call, unit, Parts(desc_, mine)).ok())
+      else if (!runUnit(call, unit, Parts(desc_, panels_, mine)).ok())
         failed = true;
   });
   if (failed)
@@ -226,6 +242,12 @@ Status AttentionGradient::runUnit(const Call& call, int64_t unit, const Parts& p
          {std::pair(keys.of_key, desc_.key.sizes[3]), std::pair(keys.of_value, desc_.value.sizes[3])})
       for (int64_t row = 0; sums.data && row < count; ++row)
         std::fill_n(sums.data + row * sums.row, width, 0.f);
+    if (panels_) {
+      panels_->packLines(keys.key.data, keys.key.row, count, desc_.key.sizes[3], parts.key_columns);
+      panels_->packLines(keys.value.data, keys.value.row, count, desc_.value.sizes[3], parts.value_columns);
+      if (wanted(desc_.query_gradient))
+        panels_->packRows(keys.key.data, keys.key.row, count, desc_.key.sizes[3], parts.key_rows);
+    }
     for (int64_t head = key_head * shared; head < (key_head + 1) * shared; ++head)
       for (int64_t row = desc_.causal ? first / rows_ * rows_ : 0; row < desc_.query.sizes[2]; row += rows_)
         ZEFUSE_RETURN_IF_ERROR(runBlock(call, keys, parts, run, head, row));
@@ -244,9 +266,20 @@ Status AttentionGradient::runBlock(const Call& call, const Keys& keys, const Par
     return {};
   const Rows query = read(call.query, desc_.query, keys.batch, head, first, count, parts.query);
   const Rows gradient = read(call.gradient, desc_.gradient, keys.batch, head, first, count, parts.gradient);
-  const Rows scores{parts.scores, keys_}, of_scores{parts.of_scores, keys_};
-  bool ok = product('N', 'T', count, seen, depth, desc_.scale, query, keys.key, 0, scores) &&
-            product('N', 'T', count, seen, width, 1, gradient, keys.value, 0, of_scores);
+  const int64_t line = panels_ ? block_line : keys_;
+  const Rows scores{parts.scores, line}, of_scores{parts.of_scores, line};
+  bool ok = true;
+  if (panels_) {
+    panels_->transpose(query.data, query.row, count, depth, parts.query_columns);
+    panels_->transpose(gradient.data, gradient.row, count, width, parts.gradient_columns);
+    panels_->multiply(true, count, seen, depth, parts.query_columns, parts.key_columns, depth * panels_->columns,
+                      {scores.data, line, desc_.scale, false, true});
+    panels_->multiply(true, count, seen, width, parts.gradient_columns, parts.value_columns, width * panels_->columns,
+                      {of_scores.data, line, 1, false, true});
+  } else {
+    ok = product('N', 'T', count, seen, depth, desc_.scale, query, keys.key, 0, scores) &&
+         product('N', 'T', count, seen, width, 1, gradient, keys.value, 0, of_scores);
+  }
   for (int64_t row = 0; row < count; ++row) {
     float *weights = scores.data + row * scores.row, *of_weights = of_scores.data + row * of_scores.row;
     const int64_t there = desc_.causal ? std::clamp<int64_t>(first + row + 1 - keys.first, 0, seen) : seen;
@@ -255,17 +288,34 @@ Status AttentionGradient::runBlock(const Call& call, const Keys& keys, const Par
     std::fill(weights + there, weights + seen, 0.f);
     std::fill(of_weights + there, of_weights + seen, 0.f);
   }
+  const Rows of_query = !wanted(desc_.query_gradient) ? Rows{}
+                        : gathers() ? Rows{gathered(call, run, keys.batch, head, first), depth}
+                                    : rowsOf(call.query_gradient, desc_.query_gradient, keys.batch, head, first, {});
+  // Every row of the block sees the run's first block of keys, if it sees any of them.
+  const bool adds = !keys.first_of_run;
+  if (panels_) {
+    const int64_t step = count * panels_->columns;
+    if (keys.of_value.data) {
+      panels_->packRows(gradient.data, gradient.row, count, width, parts.gradient_rows);
+      panels_->multiply(true, seen, width, count, scores.data, parts.gradient_rows, step,
+                        {keys.of_value.data, keys.of_value.row, 1, true, false});
+    }
+    if (keys.of_key.data) {
+      panels_->packRows(query.data, query.row, count, depth, parts.query_rows);
+      panels_->multiply(true, seen, depth, count, of_scores.data, parts.query_rows, step,
+                        {keys.of_key.data, keys.of_key.row, desc_.scale, true, false});
+    }
+    if (of_query.data)
+      panels_->multiply(false, count, depth, seen, of_scores.data, parts.key_rows, keys.count * panels_->columns,
+                        {of_query.data, of_query.row, desc_.scale, adds, false});
+    return {};
+  }
   if (keys.of_value.data)
     ok = ok && product('T', 'N', seen, width, count, 1, scores, gradient, 1, keys.of_value);
   if (keys.of_key.data)
     ok = ok && product('T', 'N', seen, depth, count, desc_.scale, of_scores, query, 1, keys.of_key);
-  if (wanted(desc_.query_gradient)) {
-    const Rows of_query = gathers() ? Rows{gathered(call, run, keys.batch, head, first), depth}
-                                    : rowsOf(call.query_gradient, desc_.query_gradient, keys.batch, head, first, {});
-    // Every row of the block sees the run's first block of keys, if it sees any of them.
-    ok = ok &&
-         product('N', 'N', count, depth, seen, desc_.scale, of_scores, keys.key, keys.first_of_run ? 0 : 1, of_query);
-  }
+  if (of_query.data)
+    ok = ok && product('N', 'N', count, depth, seen, desc_.scale, of_scores, keys.key, adds, of_query);
   return ok ? Status() : Status(Code::internal, "a product failed");
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/primitives/attention/tiled_attention_gradient.h"
 #include "runtime/primitives/core/primitive.h"
+#include "runtime/primitives/simd/panel_block.h"
 
 namespace zefuse::primitives {
 
@@ -27,8 +28,8 @@ struct AttentionGradientDesc {
 // A unit of work is a run of blocks of keys of one head, or of the heads that share them: it has the gradients of its
 // keys and values to itself, and adds to gradients of the queries, of which each run has its own, summed at the end in
 // the order of the runs. Blocks and runs depend on sizes alone, so the bits do not depend on the number of threads.
-// Five products a block (Dao et al., FlashAttention, 2022, appendix B), of one thread each, by oneDNN's sgemm; of bf16
-// in tiles, and where the processor has none its operands are widened.
+// Five products a block (Dao et al., FlashAttention, 2022, appendix B), of one thread each, in panels (panel_block.h),
+// without AVX2 by oneDNN's sgemm; of bf16 in tiles, and where the processor has none its operands are widened.
 class AttentionGradient : public Primitive {
 public:
   // invalid_argument when shapes do not fit together or strides are not as above; unsupported for other dtypes.
@@ -79,6 +80,7 @@ private:
   int64_t runs_;          // of one head
   int threads_;           // that scratch has room for
   std::optional<TiledAttentionGradient> tiled_;
+  const PanelBlockLevel* panels_ = nullptr;  // products in panels; without: by sgemm
   std::string implementation_;
 };
 
