@@ -55,10 +55,10 @@ std::optional<WinogradPostOp> winogradPostOp(const TailOp& op, const WinogradAxe
 }
 
 // nullopt for what is left to a pass over the result. `places`: of an image, one after the other in the operand too.
-std::optional<PanelPostOp> panelPostOp(const TailOp& op, int64_t places) {
+std::optional<RowPostOp> rowPostOp(const TailOp& op, int64_t places) {
   if (!hasVectorPostOp(op.kind))
     return std::nullopt;
-  PanelPostOp found{op.kind, op.slot};
+  RowPostOp found{op.kind, op.slot};
   if (op.slot < 0)
     return found;
   const auto &sizes = op.operand.sizes, &strides = op.operand.strides;
@@ -209,6 +209,43 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchSequenceProd
   return plan;
 }
 
+PostOpShape PreparedConvolution::rowPostOps(Plan& plan) const {
+  const int64_t images = plan.out.sizes[0], channels = plan.out.sizes[1];
+  const int64_t places = elements(plan.out.sizes) / (images * channels);
+  PostOpShape shape{images, places, channels, {}};
+  for (plan.fused = 0; plan.fused < plan.tail.size(); ++plan.fused) {
+    const std::optional<RowPostOp> op = rowPostOp(plan.tail[plan.fused], places);
+    if (!op)
+      break;
+    shape.post_ops.push_back(*op);
+  }
+  // All images are one matrix, for all post-ops too: a few places of each fill strips together.
+  if (std::ranges::all_of(shape.post_ops, [&](const RowPostOp& op) { return op.batch == places * op.row; })) {
+    shape.rows *= images;
+    shape.batch = 1;
+  }
+  return shape;
+}
+
+// oneDNN's depthwise kernel takes twice to three times as long with an activation: a pass over the result is sooner.
+bool PreparedConvolution::tailByPass(Plan& plan, Kind kind, std::string& why) {
+  auto isActivation = [](const TailOp& op) { return op.slot < 0; };
+  if (kind != Kind::depthwise || !postOpPassAvailable() || plan.input.dtype != DType::f32 ||
+      plan.out.dtype != DType::f32 || plan.out.strides[1] != 1 || desc_.kind == ConvolutionKind::weights ||
+      std::ranges::none_of(plan.tail, isActivation))
+    return false;
+  PostOpShape shape = rowPostOps(plan);
+  if (plan.fused < plan.tail.size())
+    return false;
+  plan.fused = 0;
+  if (!add(plan, kind, why))
+    return false;
+  plan.fused = plan.tail.size();
+  sequence_.implementation += "; then a pass";
+  sequence_.own_tail = std::make_shared<PostOpPass>(std::move(shape));
+  return true;
+}
+
 // A convolution whose window is one place, with steps of one, is a product: of all places by channels, channels last.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanels() {
   const bool transposed = desc_.kind == ConvolutionKind::transposed;
@@ -225,25 +262,16 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanels() {
   const int64_t images = plan.out.sizes[0], out = plan.out.sizes[1], in = plan.input.sizes[1];
   const int64_t places = elements(plan.out.sizes) / (images * out);
   const auto& weight = plan.given.strides;
-  PanelShape shape{images,
-                   places,
+  PostOpShape results = rowPostOps(plan);
+  PanelShape shape{results.batch,
+                   results.rows,
                    out,
                    in,
                    {places * in, in, 1},
                    {0, weight[!transposed], weight[transposed]},
                    {places * out, out, 1},
-                   desc_.bias.has_value()};
-  for (; plan.fused < plan.tail.size(); ++plan.fused) {
-    const std::optional<PanelPostOp> op = panelPostOp(plan.tail[plan.fused], places);
-    if (!op)
-      break;
-    shape.post_ops.push_back(*op);
-  }
-  // All images are one matrix, for all post-ops too: a few places of each fill strips together.
-  if (std::ranges::all_of(shape.post_ops, [&](const PanelPostOp& op) { return op.batch == places * op.row; })) {
-    shape.rows *= images;
-    shape.batch = 1;
-  }
+                   desc_.bias.has_value(),
+                   std::move(results.post_ops)};
   const bool wanted = desc_.way == plan::LibraryWay::panels && panelsAvailable();
   // Of sums alone oneDNN's convolution is as quick or quicker; its activations take long (sequence.h, eltwise).
   if (!wanted && (shape.post_ops.empty() || !panelsPay(shape)))

@@ -179,6 +179,8 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchAmong(std::i
           Plan plan = makePlan({widen, channels_last, mirrored, padded});
           // One pass over memory for each of a product's post-ops takes a tenth of the time they take in it. A result
           // in codes is rounded after all of them.
+          if (tailByPass(plan, kind, why))
+            return plan;
           const bool rounded = hasCodes(plan.out);
           const size_t all = plan.tail.size(), fewest = rounded ? all : 0;
           for (plan.fused = kind == Kind::product && !rounded ? 1 : all + 1; plan.fused-- > fewest;)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/primitives/convolution/convolution.h"
+#include "runtime/primitives/core/post_op_pass.h"
 #include "runtime/primitives/core/sequence.h"
 
 namespace zefuse::primitives {
@@ -56,6 +57,10 @@ private:
   std::optional<Plan> searchPanels();
   std::optional<Plan> searchPanelGradient();
   std::optional<Plan> searchOwnDepthwise();
+  // As many of the plan's post-ops, from the first on, as our loops compute by rows of channels, for a result that is
+  // dense and channels last; `fused` is how many. All images are one batch where they may.
+  PostOpShape rowPostOps(Plan& plan) const;
+  bool tailByPass(Plan& plan, Kind kind, std::string& why);
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;
 

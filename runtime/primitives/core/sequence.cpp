@@ -278,6 +278,8 @@ Status Sequence::run(const Primitive::Arguments& call) const {
                                                      handles->arguments[s].data()),
                               "could not execute a primitive");
     }
+    if (own_tail)
+      own_tail->run(addresses, scratch);
     if (out_staging_)
       stridedCopy(out_staging_->inside, addresses[slotOut], out_staging_->outside, call.out);
     delete spare_.exchange(handles.release());

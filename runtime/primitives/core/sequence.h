@@ -84,7 +84,8 @@ public:
   std::shared_ptr<const OwnStep> own;
   bool own_takes_given = false;  // b as it is, too: slotWeights is nullptr then
   std::vector<PrimitiveStep> steps;
-  std::optional<size_t> weights_offset;  // slotWeights in scratch; without: what packB made
+  std::shared_ptr<const OwnStep> own_tail;  // behind the steps
+  std::optional<size_t> weights_offset;     // slotWeights in scratch; without: what packB made
   dnnl::memory::desc b_layout, packed_layout;
   size_t packed_bytes = 0, scratch_bytes = 0;
 

@@ -25,10 +25,10 @@ PanelMatrix matrixOf(const TensorDesc& desc) {
 }
 
 // nullopt for what is left to a pass over the result.
-std::optional<PanelPostOp> panelPostOp(const TailOp& op, size_t rank) {
+std::optional<RowPostOp> rowPostOp(const TailOp& op, size_t rank) {
   if (!hasVectorPostOp(op.kind))
     return std::nullopt;
-  PanelPostOp found{op.kind, op.slot};
+  RowPostOp found{op.kind, op.slot};
   if (op.slot < 0)
     return found;
   // From the right: the k-th last dimension's.
@@ -65,7 +65,7 @@ Result<std::shared_ptr<const Matmul>> PanelMatmul::build(const MatmulDesc& desc)
   sequence.one_thread = threadsWorth(panelNanoseconds(shape), maxThreads()) == 1;
   const std::vector<TailOp> tail = tailOf(desc);
   for (const TailOp& op : tail) {
-    const std::optional<PanelPostOp> found = panelPostOp(op, rank);
+    const std::optional<RowPostOp> found = rowPostOp(op, rank);
     if (!found)
       break;
     shape.post_ops.push_back(*found);

@@ -10,7 +10,6 @@
 #include "runtime/primitives/simd/cpu_isa.h"
 #include "runtime/primitives/simd/panel_packing.h"
 #include "runtime/primitives/simd/panel_product.h"
-#include "runtime/primitives/simd/vector_post_ops.h"
 
 namespace zefuse::primitives {
 
@@ -53,32 +52,18 @@ struct Strip {
   int64_t row;  // stride, where it is read in place
 };
 
-// Where post-ops find their operands.
-struct Operands {
-  std::span<const PanelPostOp> post_ops;  // none where sums are not complete
-  const void* const* addresses;
-  int64_t batch, row, column;
-
-  const float* of(const PanelPostOp& op) const {
-    return static_cast<const float*>(addresses[op.slot]) + batch * op.batch + row * op.row + column * op.column;
-  }
-  Operands at(int64_t rows, int64_t columns) const {
-    return {post_ops, addresses, batch, row + rows, column + columns};
-  }
-};
-
 // Those that take few instructions: each product's code has them.
-bool isShort(const PanelPostOp& op) {
+bool isShort(const RowPostOp& op) {
   using plan::PostOpKind;
   return op.slot >= 0 || op.kind == PostOpKind::relu || op.kind == PostOpKind::relu6;
 }
 
 struct ShortPostOps {
-  const Operands& operands;
+  const RowOperands& operands;
 
   using Vector = VectorOf<lanes>::Float;
   template <int rows, int vectors> [[gnu::always_inline]] void operator()(Vector (&sums)[rows][vectors]) const {
-    for (const PanelPostOp& op : operands.post_ops) {
+    for (const RowPostOp& op : operands.post_ops) {
       auto apply = [&](auto function) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
         for (int r = 0; r < rows; ++r)
@@ -109,52 +94,17 @@ struct ShortPostOps {
   }
 };
 
-// Post-ops of results in memory, the nearest cache: a row's vectors go through all of them in registers.
-template <int vectors, bool whole>
-[[gnu::always_inline]] inline void finishRows(const Operands& operands, int64_t rows, int64_t columns, float* out,
-                                              int64_t out_row) {
-  using Vector = VectorOf<lanes>::Float;
-  for (int64_t r = 0; r < rows; ++r, out += out_row) {
-    Vector x[vectors];
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      load<lanes>(x[v], out + v * lanes, whole ? lanes : columns - v * lanes);
-    for (const PanelPostOp& op : operands.post_ops) {
-      if (op.slot < 0) {
-#pragma clang loop unroll(full)
-        for (int v = 0; v < vectors; ++v)
-          activate<lanes>(op.kind, x[v]);
-        continue;
-      }
-      const float* from = operands.of(op) + r * op.row;
-#pragma clang loop unroll(full)
-      for (int v = 0; v < vectors; ++v) {
-        Vector operand = Vector{} + *from;
-        if (op.column)
-          load<lanes>(operand, from + v * lanes, whole ? lanes : columns - v * lanes);
-        if (op.kind == plan::PostOpKind::add)
-          x[v] += operand;
-        else
-          x[v] *= operand;
-      }
-    }
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      store<lanes>(out + v * lanes, x[v], whole ? lanes : columns - v * lanes);
-  }
-}
-
-[[ZEFUSE_AVX2]] void finish(const Operands& operands, int64_t rows, int64_t columns, float* out, int64_t out_row) {
+[[ZEFUSE_AVX2]] void finish(const RowOperands& operands, int64_t rows, int64_t columns, float* out, int64_t out_row) {
   if (columns == columns_of)
-    finishRows<2, true>(operands, rows, columns, out, out_row);
+    finishRows<lanes, 2, true>(operands, rows, columns, out, out_row);
   else
-    finishRows<3, false>(operands, rows, columns, out, out_row);
+    finishRows<lanes, 3, false>(operands, rows, columns, out, out_row);
 }
 
 // A panel where the result has not all its columns: computed beside it.
 template <int rows, int width, int packed_rows>
 [[gnu::always_inline]] inline void multiplyEdge(const Strip& strip, const float* panel, int64_t depth, int64_t columns,
-                                                const PanelResult& to, const Operands& operands) {
+                                                const PanelResult& to, const RowOperands& operands) {
   constexpr int64_t most = width * lanes;
   alignas(32) float sums[rows * most] = {}, bias[most] = {};
   if (to.bias)
@@ -172,7 +122,7 @@ template <int rows, int width, int packed_rows>
 // The last panel, all of whose columns the result has, or not.
 template <int rows, int width, int packed_rows>
 [[gnu::always_inline]] inline void multiplyLast(const Strip& strip, const float* panel, int64_t depth, int64_t columns,
-                                                const PanelResult& to, const Operands& operands) {
+                                                const PanelResult& to, const RowOperands& operands) {
   if (columns < width * lanes) {
     multiplyEdge<rows, width, packed_rows>(strip, panel, depth, columns, to, operands);
     return;
@@ -186,7 +136,7 @@ template <int rows> constexpr int panels_at_once = rows <= 3 ? group : 1;
 
 template <int rows, Ahead ahead, bool in_place>
 [[ZEFUSE_AVX2]] void multiplyGroup(const Strip& strip, const Group& group, const PanelResult& to,
-                                   const Operands& operands) {
+                                   const RowOperands& operands) {
   constexpr int packed_rows = in_place ? 0 : rows;
   const int64_t panel_step = group.depth * columns_of;
   int64_t column = 0;
@@ -195,7 +145,7 @@ template <int rows, Ahead ahead, bool in_place>
   };
   auto multiply = [&]<int panels>(std::integral_constant<int, panels>) __attribute__((always_inline)) {
     const int64_t before = column * group.depth;
-    const Operands own = operands.at(0, column);
+    const RowOperands own = operands.at(0, column);
     multiplyPanels<lanes, rows, panels, ahead, 2, packed_rows>(strip.data, group.panel + before, panel_step,
                                                                group.depth, group.next + before, result(0), strip.row,
                                                                ShortPostOps{own});
@@ -226,7 +176,7 @@ template <int rows, Ahead ahead, bool in_place>
   }
 }
 
-using GroupProduct = void(const Strip& strip, const Group& group, const PanelResult& to, const Operands& operands);
+using GroupProduct = void(const Strip& strip, const Group& group, const PanelResult& to, const RowOperands& operands);
 
 template <Ahead ahead, bool in_place, size_t... rows>
 GroupProduct* groupProduct(int64_t count, std::index_sequence<rows...>) {
@@ -365,8 +315,8 @@ void PanelStep::packStrips(const Run& run, const Part& part, int64_t k, int64_t 
 void PanelStep::multiplyBlock(const Run& run, const Part& part, int64_t k, int64_t depth, float* scratch) const {
   const int64_t panel_numbers = depth * columns_of;
   const bool few = part.last_strip - part.first_strip < 4;
-  const std::span<const PanelPostOp> post_ops(shape_.post_ops.data(),
-                                              k + depth == shape_.depth ? shape_.post_ops.size() : 0);
+  const std::span<const RowPostOp> post_ops(shape_.post_ops.data(),
+                                            k + depth == shape_.depth ? shape_.post_ops.size() : 0);
   for (int64_t panel = part.first_panel; panel < part.last_panel; panel += group) {
     const int64_t panels = std::min(group, part.last_panel - panel), column = panel * columns_of;
     const bool ends = panel + panels == panels_;
@@ -382,11 +332,11 @@ void PanelStep::multiplyBlock(const Run& run, const Part& part, int64_t k, int64
       const float* next =
           ahead == Ahead::quarter ? right + group * panel_numbers + before * (panel_numbers / 4) : right;
       float* out = run.out + batch * shape_.out.batch + first * shape_.out.row + column;
-      const Operands operands{post_ops, run.addresses, part.product + batch, first, column};
+      const RowOperands operands{post_ops, run.addresses, part.product + batch, first, column};
       GroupProduct* multiply = in_place_ ? groupProduct<true>(rows, ahead) : groupProduct<false>(rows, ahead);
       multiply({in_place_ ? stripOf(run, strip, k) : packed, shape_.left.row}, {right, depth, columns, next},
                {out, shape_.out.row, run.bias ? run.bias + column : nullptr, k > 0},
-               short_post_ops_ ? operands : Operands{});
+               short_post_ops_ ? operands : RowOperands{});
       packed += rows * depth;
       if (!short_post_ops_ && !post_ops.empty())
         for (int64_t at = 0; at < columns; at += columns_of)

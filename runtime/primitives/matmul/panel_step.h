@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/primitives/core/sequence.h"
+#include "runtime/primitives/simd/row_post_ops.h"
 
 namespace zefuse::primitives {
 
@@ -15,18 +16,11 @@ struct PanelMatrix {
   int64_t batch, row, column;
 };
 
-// A post-op that is computed with the results. Its operand's strides are 0 where it is repeated; along columns 0 or 1.
-struct PanelPostOp {
-  plan::PostOpKind kind{};
-  int slot = -1;  // of the operand
-  int64_t batch = 0, row = 0, column = 0;
-};
-
 struct PanelShape {
   int64_t batch, rows, columns, depth;
   PanelMatrix left, right, out;  // the result's columns are contiguous
   bool has_bias = false;         // slotBias is one f32 for each column
-  std::vector<PanelPostOp> post_ops = {};
+  std::vector<RowPostOp> post_ops = {};
   int left_slot = slotA, right_slot = slotB;
 };
 

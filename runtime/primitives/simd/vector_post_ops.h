@@ -30,7 +30,7 @@ template <int lanes>
     Vector gate = x + 3.f;
     clampBelow<lanes>(gate);
     clampAbove<lanes>(gate);
-    x = x * gate * (1.f / 6);
+    x = x * (gate * (1.f / 6));  // what is large stays finite
   } else {
     Vector gate = x;
     sigmoid<lanes>(gate);

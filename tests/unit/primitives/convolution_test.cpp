@@ -188,6 +188,32 @@ TEST(Convolution, VolumesAreConvolvedByADepthwiseKernelOfOurOwn) {
 
 // With AVX-512 oneDNN's kernel of groups takes long padding, and several times as long as the depthwise one, which
 // takes it copied.
+// What oneDNN's depthwise kernels would take longer for than for all else is a pass of ours, of every post-op and rest.
+TEST(Convolution, DepthwiseResultsAreActivatedInOnePass) {
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
+    GTEST_SKIP() << "no AVX2 in this CPU";
+  for (int64_t channels : {5, 32, 43, 100})
+    for (int64_t batch : {1, 3})
+      for (PostOpKind kind : {PostOpKind::relu, PostOpKind::relu6, PostOpKind::silu, PostOpKind::hardswish,
+                              PostOpKind::sigmoid, PostOpKind::tanh}) {
+        const Geometry geometry = {batch, channels, channels, {9, 13}, {3, 3}, {1, 2}, {1, 1}, {1, 1}, channels};
+        ConvolutionDesc desc = describe(ConvolutionKind::forward, geometry, DType::f32, true);
+        desc.pack_weight = true;
+        desc.bias = dense(DType::f32, {channels});
+        Dims each = {batch, channels, 1, 1};
+        desc.post_ops = {{PostOpKind::mul, dense(DType::f32, each)},
+                         {PostOpKind::add, channelsLast(DType::f32, desc.out.sizes)},
+                         {kind, {}}};
+        Trial trial(desc);
+        trial.expectCorrect();
+        EXPECT_EQ(trial.implementation.ends_with("; then a pass"), kind != PostOpKind::tanh) << trial.implementation;
+        desc.post_ops.pop_back();
+        Trial sums(desc);
+        sums.expectCorrect();
+        EXPECT_FALSE(sums.implementation.ends_with("; then a pass")) << sums.implementation;
+      }
+}
+
 TEST(Convolution, DilatedImagesAreConvolvedByDepthwiseKernels) {
   if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
     GTEST_SKIP() << "no AVX2 in this CPU";
