@@ -27,7 +27,7 @@ constexpr int64_t depths[] = {256, 512, 1024};
 constexpr int64_t least_slice = 2048, most_slices = 16, few_sums = 1 << 17;
 
 // One thread of a Xeon with AMX (family 6, model 167), by tests/bench/primitives/tiles.py.
-constexpr double products_a_nanosecond = 1000, lay_out = 0.06, store = 0.08, keep = 0.04, of_task = 300;
+constexpr double products_a_nanosecond = 1000, lay_out = 0.06, stored = 0.08, keep = 0.04, of_task = 300;
 
 int64_t quotientUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -175,7 +175,7 @@ double TiledMatmul::nanoseconds(int64_t rows, int64_t columns, int64_t deep, int
   if (bytes > most_bytes)
     return std::numeric_limits<double>::infinity();
   return std::ceil(count / threads) *
-         (r * c * depth / products_a_nanosecond + (r + c) * depth * lay_out + r * c * (store + kept * keep) + of_task);
+         (r * c * depth / products_a_nanosecond + (r + c) * depth * lay_out + r * c * (stored + kept * keep) + of_task);
 }
 
 void TiledMatmul::split(int threads) {
