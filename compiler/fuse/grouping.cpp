@@ -1,11 +1,13 @@
 #include "compiler/fuse/grouping.h"
 
+#include <limits>
 #include <map>
 #include <set>
 
 #include "compiler/fuse/analysed_groups.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/group_graph.h"
+#include "compiler/fuse/shared_addresses.h"
 #include "lowering/analysis/fusible.h"
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
@@ -34,7 +36,7 @@ public:
   // `late`: operations that wait for a consumer to take them.
   explicit Joining(Block& block, const llvm::DenseSet<Operation*>& late = {})
       : block_(block), graph_(block), analysed_(block.getParentOp()->getContext()), late_(late),
-        of_parameters_(madeOfParameters(block)) {}
+        shared_addresses_(sharedAddresses(block)), of_parameters_(madeOfParameters(block)) {}
 
   void run() {
     joinProducers();
@@ -189,6 +191,8 @@ private:
     SmallVector<Operation*> both = graph_.unionOf(a, b);
     if (tensorsOf(both) > max_kernel_tensors)
       return refuse("together they take and make more than " + std::to_string(max_kernel_tensors) + " tensors");
+    if (repeatsAddresses(both))
+      return refuse("joined, it would compute for each element of a gather the address that many of them share");
     KernelShape shape;
     if (auto reason = analysed_.whyNotOneKernel(both, shape))
       return refuse(*reason);
@@ -203,6 +207,17 @@ private:
     Id joined = graph_.join(a, b);
     shapes_[joined] = shape;
     return joined;
+  }
+
+  bool repeatsAddresses(ArrayRef<Operation*> ops) const {
+    double fewest = std::numeric_limits<double>::infinity(), most = 0;
+    for (Operation* op : ops) {
+      const double elements = estimatedElements(op->getResult(0));
+      most = std::max(most, elements);
+      if (shared_addresses_.contains(op))
+        fewest = std::min(fewest, elements);
+    }
+    return most >= many_share * fewest;
   }
 
   /// Inputs and results of a kernel of these operations; a result that only a view reads counts as one.
@@ -348,6 +363,7 @@ private:
   GroupGraph graph_;
   AnalysedGroups analysed_;
   llvm::DenseSet<Operation*> late_;
+  llvm::DenseSet<Operation*> shared_addresses_;
   llvm::DenseSet<Operation*> of_parameters_;  // of a graph that keeps what is made of them
   std::map<Id, KernelShape> shapes_;          // of groups that were asked for
   std::set<std::tuple<std::pair<Id, Id>, unsigned, unsigned>> tried_;

@@ -599,3 +599,22 @@ def test_a_resized_image_that_is_resized_again_is_stored() -> None:
     torch.testing.assert_close(actual, function(x))
     (graph,) = graphs
     assert any("too many places" in entry["reason"] for entry in graph.report()["not_joined"])
+
+
+@pytest.mark.parametrize("channels", [1, 64])
+def test_addresses_that_channels_share_are_computed_once(channels: int) -> None:
+    """Of a grid's positions: in the gather's kernel they would be computed for each channel anew."""
+    image, grid = torch.randn(2, channels, 32, 32), torch.rand(2, 32, 32, 2) * 2.2 - 1.1
+
+    def sample(image: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.grid_sample(image, grid, align_corners=False)
+
+    with torch.no_grad():
+        explanation = zefuse.explain(sample, image, grid)
+    torch.testing.assert_close(explanation.result, sample(image, grid))
+    assert len(explanation.kernels) == (1 if channels == 1 else 2)
+    assert [
+        "aten.floor.default" in kernel["ops"]
+        for kernel in explanation.kernels
+        if "aten.gather.default" in kernel["ops"]
+    ] == [channels == 1]
