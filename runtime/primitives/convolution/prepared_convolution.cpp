@@ -263,6 +263,12 @@ bool PreparedConvolution::add(const Plan& plan, Kind kind, std::string& why) {
       return false;
     }
     const std::string name = description.impl_info_str();
+    // A derivative by the input: a depthwise one of 64 channels, 56x56, with two additions took 30 ms, and 0.1 in
+    // passes.
+    if (name.starts_with("conv:any") && plan.fused > 0 && !hasCodes(plan.out)) {
+      why = "oneDNN applies post-ops to a derivative's results one by one";
+      return false;
+    }
     if (name.find("brgconv_strided") != std::string::npos && (with_bias || plan.fused > 0)) {
       why = "oneDNN 3.2 adds the bias and applies post-ops with each of several blocks of channels";
       return false;

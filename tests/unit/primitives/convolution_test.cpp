@@ -112,6 +112,19 @@ TEST(Convolution, DepthwiseGradientIsAForwardConvolution) {
 }
 
 // oneDNN has depthwise kernels for images alone, and with little padding.
+TEST(Convolution, DerivativesHaveTheirPostOpsAfterwards) {
+  for (int64_t groups : {1, 32}) {
+    ConvolutionDesc desc =
+        describe(ConvolutionKind::transposed, {2, 32, 32, {14, 12}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, groups, {1, 1}},
+                 DType::f32, true);
+    desc.pack_weight = true;
+    desc.post_ops = {{PostOpKind::add, desc.out}, {PostOpKind::silu, {}}};
+    Trial trial(desc);
+    trial.expectCorrect();
+    EXPECT_NE(trial.implementation.find("; then "), std::string::npos) << trial.implementation;
+  }
+}
+
 TEST(Convolution, SequencesAreConvolvedByDepthwiseKernels) {
   if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx2)
     GTEST_SKIP() << "no AVX2 in this CPU";
