@@ -24,7 +24,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DISTURBED_RUNS = (6, 30)  # the second where something is still wrong after the first
-FACTOR = 6.0  # of what the disturbance changed
+# How much of what the disturbance changed, and how many tolerances, an element may differ.
+FACTOR, TOLERANCES = 6.0, 8.0
+# The same of one that eager computes within a tolerance of double precision and that disturbance changes by few: rounding is all there
+# is. What cancels may be exact in eager by chance, and few runs show how far off it gets.
+DETERMINED_FACTOR, DETERMINED_TOLERANCES, DETERMINED_CHANGE = 2.0, 1.0, 4.0
 # How far eager's own numbers may be from double precision, as a rule, to be held to as much: no number of bf16 is farther off.
 MOST_TYPICAL = 0.02
 # What writes numbers as they are, or whole ones, in place.
@@ -162,8 +166,9 @@ def _values(
         return []
     for count in DISTURBED_RUNS:
         runs = spread.of(place, count)
-        typical = _typical(theirs, wrong, spread.in_double(place), part)
-        left, limit = _beyond_spread(theirs, ours, wrong, runs, part, typical)
+        exact = _exact(theirs, spread.in_double(place), part)
+        typical = _typical(theirs, wrong, exact)
+        left, limit = _beyond_spread(theirs, ours, wrong, runs, part, typical, exact)
         if not left.any():
             return []
     wrong = left
@@ -180,21 +185,32 @@ def _values(
     ]
 
 
-def _typical(theirs: Tensor, wrong: Tensor, double: Tensor | None, part: int) -> float:
+def _exact(theirs: Tensor, double: Tensor | None, part: int) -> Tensor | None:
+    """What a float is in double precision."""
+    parts = [] if double is None or theirs.dtype not in TOLERANCE else _parts(double)
+    if part >= len(parts) or parts[part].shape != theirs.shape:
+        return None
+    return _wide(parts[part].resolve_neg().resolve_conj())
+
+
+def _typical(theirs: Tensor, wrong: Tensor, exact: Tensor | None) -> float:
     """How far eager itself is from double precision, relatively, in half of the elements that differ: a double that was computed
     through single precision, or an f32 through bf16, is as near as those are. Of few elements nothing is typical."""
-    if double is None or theirs.dtype not in TOLERANCE or int(wrong.sum()) < 4:
+    if exact is None or int(wrong.sum()) < 4:
         return 0.0
-    parts = _parts(double)
-    if part >= len(parts) or parts[part].shape != theirs.shape:
-        return 0.0
-    one, exact = _wide(theirs)[wrong], _wide(parts[part].resolve_neg().resolve_conj())[wrong]
-    distance = torch.nan_to_num((one - exact).abs() / one.abs(), 0.0, 0.0, 0.0).median().item()
+    one = _wide(theirs)[wrong]
+    distance = torch.nan_to_num((one - exact[wrong]).abs() / one.abs(), 0.0, 0.0, 0.0).median().item()
     return distance if distance <= MOST_TYPICAL else 0.0
 
 
 def _beyond_spread(
-    theirs: Tensor, ours: Tensor, wrong: Tensor, runs: list[Tensor], part: int, typical: float
+    theirs: Tensor,
+    ours: Tensor,
+    wrong: Tensor,
+    runs: list[Tensor],
+    part: int,
+    typical: float,
+    exact: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Which elements differ by more than the disturbed runs do, and by how much they may."""
     one, other = _wide(theirs), _wide(ours)
@@ -218,7 +234,12 @@ def _beyond_spread(
         allowed = torch.maximum(allowed, change)
     gap = (other - one).abs()
     gap = torch.where(ours.isfinite() & theirs.isfinite(), gap, torch.where(_same(one, other), 0.0, torch.inf))
-    limit = FACTOR * allowed + 8 * (relative * torch.nan_to_num(one.abs(), 0, 0, 0) + absolute)
+    tolerance = relative * torch.nan_to_num(one.abs(), 0, 0, 0) + absolute
+    limit = FACTOR * allowed + TOLERANCES * tolerance
+    if exact is not None:
+        strict = DETERMINED_FACTOR * allowed + DETERMINED_TOLERANCES * tolerance
+        determined = ((one - exact).abs() <= tolerance) & (allowed <= DETERMINED_CHANGE * tolerance)
+        limit = torch.where(determined, strict, limit)
     # Two zeros of unlike sign are wrong where no disturbance moves them.
     zeros = (one == 0) & (other == 0) & (allowed == 0) & ~turned
     wrong = wrong & (~(gap <= limit) | zeros) & ~allowed.isinf()

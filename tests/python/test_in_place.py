@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zefuse import backend
 
@@ -472,3 +472,88 @@ def test_what_is_read_is_read_before_it_is_overwritten(shape: tuple[int, ...], d
     compiled = torch.compile(zeroed, backend="zefuse", options={"device": device})
     torch.testing.assert_close(compiled(mine), zeroed(others))
     torch.testing.assert_close(mine, others)
+
+
+def _running_statistics(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    mean = x.mean(1, True)
+    old = p + 1
+    p.mul_(0.9).add_(0.1 * mean)
+    return old, (x - mean) * p, old * 2
+
+
+def _columns_read_the_old_rows(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    old = p + x
+    p.copy_(x.sum(1, True))
+    return old
+
+
+def _reductions_read_the_old_rows(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    weighted = (x * p).sum(1, True)
+    return p.copy_(weighted), x.softmax(1)
+
+
+def _zeroed_at_each_level(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    old = x.softmax(1), p.relu() / -1.5 + x.sum(1, True), q * x.mean(0)
+    for each in (x, p, q):
+        each.zero_()
+    return old
+
+
+def _several_results_in_place(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    variance, mean = torch.var_mean(x, 1, keepdim=True, correction=0)
+    q.copy_(x.var(0, correction=0))
+    p.copy_(mean)
+    x.sub_(mean).div_((variance + 1e-3).sqrt())
+
+
+def _scans(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    old = x.relu() / 2
+    x.copy_(x.cumsum(0))
+    p.copy_(y.cumsum(1)[:, -1:])
+    return old
+
+
+def _products(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    old = x * p
+    x.copy_(torch.addmm(x, x, y).tanh())
+    y.copy_((x @ y + q).relu())
+    q.copy_(x.mean(0))
+    return old
+
+
+def _others_places(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> Any:
+    """Transposed, swapped, shifted."""
+    p.copy_(q[:, None])
+    q.mul_(2)
+    before = x.clone()
+    x.copy_(y.t())
+    y.copy_(before.t())
+    x[1:].copy_((x[:-1] * 2).clone())
+    return x.sum(0) + q
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        _running_statistics,
+        _columns_read_the_old_rows,
+        _reductions_read_the_old_rows,
+        _zeroed_at_each_level,
+        _several_results_in_place,
+        _scans,
+        _products,
+        _others_places,
+    ],
+    ids=lambda function: function.__name__.strip("_"),
+)
+def test_what_is_written_at_several_levels(function: Function, device: str) -> None:
+    """Results of rows, of columns and of elements, some where inputs are that are read at another level."""
+    for size, dynamic in ((33, False), (64, True)):
+        theirs = [torch.randn(shape) * 0.3 for shape in ((size, size), (size, size), (size, 1), (size,))]
+        ours = [t.clone() for t in theirs]
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="zefuse", dynamic=dynamic, options={"device": device})
+        for _ in range(2):
+            torch.testing.assert_close(compiled(*ours), function(*theirs), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
