@@ -218,6 +218,12 @@ KNOWN: list[Known] = [
         r"at .*inf.*, eager .*nan.*complex",
     ),
     Known(
+        "a NaN in one part of a complex gradient: eager's sum multiplies what it adds by 1+0j, and NaN times 0 is NaN in the other part",
+        r"gradient.*nan",
+        r"(fft\.i?fft|torch\.complex)[\s\S]*\.(real|imag)[\s\S]*copy_",
+        r"at .*\] -?[0-9.e+-]+, eager nan",
+    ),
+    Known(
         "equal elements normalised: what is left of the difference from their mean is its last bit, times 316",
         r".*value",
         r"expand[\s\S]*(layer|group|batch|instance)_norm\(",

@@ -392,6 +392,20 @@ def test_a_crash_is_tried_three_times_under_aot_eager(tries: int, status: str) -
     assert worker.asked == min(tries, 3)
 
 
+@pytest.mark.parametrize(
+    ("step", "wrong", "known"),
+    [
+        ("torch.fft.fft({0}).imag", "0.5, eager nan", True),
+        ("torch.fft.fft({0}).imag", "nan, eager 0.5", False),  # ours is the one that spreads it
+        ("{0}.exp()", "0.5, eager nan", False),
+    ],
+)
+def test_a_nan_that_eagers_sum_of_complex_gradients_spreads(step: str, wrong: str, known: bool) -> None:
+    text = f"gradient 0: 3 of 3 elements wrong; at [0] {wrong} (allowed 1.6e-05; float32, shape (3,))"
+    program = _program(["torch.ones(3).requires_grad_()"], [step, "{0}[::2].copy_({0}[::2])"], "train")
+    assert (reason_of(program, "gradient nan", text) is not None) == known
+
+
 def test_a_plain_tensor_of_a_subclass_is_known_of_recurrent_layers_alone() -> None:
     text = "output 0: <class 'torch.testing._internal.two_tensor.TwoTensor'>, eager <class 'torch.Tensor'>"
     inputs = ["TwoTensor(torch.ones(1, 3, 2), torch.ones(1, 3, 2))"]

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from zefuse import backend
 from zefuse.backend import observe
 from zefuse.errors import FallbackError, UnsupportedError
-from zefuse.explaining.explanation import Explanation
+from zefuse.explaining.explanation import Explanation, explain
 from zefuse.graphs import parts
 from zefuse.packages.aot import compile_package
 from zefuse.testing import relative_error
@@ -304,3 +304,39 @@ def test_torchs_wrong_shape_rules_make_the_graph_eager(misinformed: bool) -> Non
             node.meta["val"] = value
         outside = parts.outside(torch.fx.GraphModule(torch.nn.Module(), graph))
         assert (more in outside) == misinformed, target
+
+
+class Experts(torch.nn.Module):
+    """A mixture by indices: how many rows an expert has depends on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = torch.nn.Linear(8, 3)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.router(x).softmax(-1).topk(2, -1)
+        result = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            row, place = torch.where(chosen == number)
+            result = result.index_add(0, row, expert(x[row]) * weights[row, place, None])
+        return result
+
+
+def test_a_mixture_by_indices_is_one_graph_with_dynamos_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = Experts(), torch.randn(20, 8)
+    without = explain(model, rows)
+    assert "capture_dynamic_output_shape_ops" in without.nothing_compiled
+    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+    explanation = explain(model, rows)
+    assert len(explanation.graphs) == 2 and not explanation.graph_breaks  # and its backward
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="zefuse")
+    for number in (20, 7, 2):
+        given = torch.randn(number, 8)
+        gradients = []
+        for run in (model, compiled):
+            result = run(given)
+            gradients.append(torch.autograd.grad(result.square().sum(), list(model.parameters())))
+        assert relative_error(result, model(given)) < 1e-5
+        assert relative_error(gradients[1], gradients[0]) < 1e-5

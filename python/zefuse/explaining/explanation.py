@@ -323,7 +323,9 @@ def explain(
     product = None if target is None else _product(target)
     explanation.device = checked.device
     target_model = getattr(model, "_orig_mod", model)  # of a model that is compiled already
-    with watch(explanation, checked, product) as graphs:
+    # The result's graph stays for the caller, which torch refuses of one whose saved tensors may be written over.
+    kept = torch._functorch.config.patch(donated_buffer=False)
+    with watch(explanation, checked, product) as graphs, kept:
         compiled = torch.compile(fresh(target_model), backend="zefuse", options=checked.to_dict())
         explanation.result = compiled(*inputs, **kwargs)
         if backward is not False and torch.is_grad_enabled():

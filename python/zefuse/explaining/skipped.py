@@ -30,6 +30,11 @@ class Skipped:
         """Of a call that made no graph: why, and what to do."""
         if self.disabled:
             return "torch.compile is switched off: see TORCH_COMPILE_DISABLE, TORCHDYNAMO_DISABLE, torch._dynamo.config.disable"
+        if any("Dynamic shape operator" in reason for reason in self.functions.values()):
+            return (
+                "Dynamo skipped what makes sizes that depend on data; with torch._dynamo.config.capture_dynamic_output_shape_ops = "
+                "True it traces them, and all else is compiled (docs/dynamic_shapes.md)"
+            )
         if self.functions:
             return (
                 "Dynamo skipped what is listed as skipped; change what its reason names, or compile the parts of the model that "
