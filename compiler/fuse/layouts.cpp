@@ -335,7 +335,7 @@ private:
 
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
-    // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md), and a kernel's tiles too.
+    // oneDNN's quick convolutions write channels last, on every CPU (docs/convolution.md), and a kernel's tiles too.
     if (ConvolutionOp convolution = convolutionOf(value, type)) {
       // What is only returned a kernel writes as it is wanted: its tiles have rows of either kind.
       if (isa<KernelOp>(value.getDefiningOp()) && !convolution->hasAttr(in_library) &&

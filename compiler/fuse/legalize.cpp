@@ -35,7 +35,7 @@ RankedTensorType tensorTypeOf(Value tensor) {
 //===-- attention ----------------------------------------------------------------------------===//
 
 // With fewer scores the products and the softmax cost the same, and batches of tiny products are one call
-// (docs/onednn.md). Rows of f32 that fill a panel pay sooner, but not in the derivatives.
+// (docs/attention.md). Rows of f32 that fill a panel pay sooner, but not in the derivatives.
 constexpr int64_t many_scores = 1 << 16, scores_of_panels = 1 << 12, rows_of_panels = 16;
 
 // [B, H, S, T], or some of its last dimensions, of which some are 1.

@@ -17,7 +17,7 @@ LEVELS = {
     "amx": ("amx_tile", "amx_bf16", "amx_int8"),
 }
 ALIASES = {"x86-64-v3": "avx2", "x86-64-v4": "avx512"}
-# What the processor has -> what a lower one costs (figures: docs/cpu_codegen.md, docs/onednn.md).
+# What the processor has -> what a lower one costs (figures: docs/cpu_codegen.md, docs/matmul.md).
 _COSTS = {
     "avx2": "without AVX-512, exp or tanh on data in the cache takes up to twice the time, and bf16 is widened to f32",
     "avx512": "without bf16 instructions, bf16 is widened to f32: it saves memory, not time",

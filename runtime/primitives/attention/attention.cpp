@@ -23,7 +23,7 @@ constexpr int64_t fewest_rows = 32;  // below, the product reads its right side 
 // From so many rows on laying out a head's keys and values for them pays.
 constexpr int64_t fewest_of_panels = 16;
 // A causal block's rows see all keys that its last one sees: of 512 tokens blocks of 128 compute 5/8 of the scores,
-// where blocks of 384 compute 13/16 (docs/onednn.md).
+// where blocks of 384 compute 13/16 (docs/attention.md).
 constexpr int64_t most_causal_rows = 128;
 
 Status check(const AttentionDesc& desc) {

@@ -107,7 +107,7 @@ struct PanelGradientStep::Task {
 bool panelGradientAvailable() { return panelGradientLevel(); }
 
 // Nanoseconds of one thread of a processor that multiplies some 55 numbers in one: what counts is how they compare. All
-// were measured where docs/onednn.md says.
+// were measured where docs/convolution.md says.
 bool panelGradientPays(const PanelGradientShape& given) {
   if (!panelGradientAvailable())
     return false;
