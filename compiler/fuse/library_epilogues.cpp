@@ -3,8 +3,8 @@
 // inference, layer scale, skip connections).
 //
 // A batch norm becomes a scale and a shift, not another weight: a folded weight would have to be made anew whenever one
-// of five parameters may have changed, and the two post-ops cost little beside the convolution (docs/convolution.md). The
-// two vectors are computed by a kernel at each call, so they are never stale. (Where a GPU's library computes it,
+// of five parameters may have changed, and the two post-ops cost little beside the convolution (docs/convolution.md).
+// The two vectors are computed by a kernel at each call, so they are never stale. (Where a GPU's library computes it,
 // zefuse-fold-batch-norms makes another weight.)
 #include "compiler/fuse/channel_affine.h"
 #include "compiler/fuse/graph.h"
