@@ -122,3 +122,24 @@ def test_a_channel_shuffle_has_memory_of_its_own(groups: int) -> None:
         shuffled = torch.compile(lambda x: F.channel_shuffle(x, groups), backend="zefuse")(x)
     assert shuffled.data_ptr() != x.data_ptr()
     torch.testing.assert_close(shuffled, F.channel_shuffle(x, groups))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_the_gradient_of_a_loss_by_classes_is_zero_elsewhere(reduction: str) -> None:
+    """Beside infinite weights too, and 0.0 where the target is ignored."""
+    weight = torch.tensor([1.0, torch.inf, 0.5])
+    for shape in ((8, 3), (3,), (2, 3, 2, 2)):
+        target = (torch.arange(8) % 3).reshape(shape[0], *shape[2:]) if len(shape) > 1 else torch.tensor(1)
+
+        def function(x: torch.Tensor, target: torch.Tensor = target) -> torch.Tensor:
+            return torch.nn.functional.nll_loss(x * 2, target, weight, reduction=reduction, ignore_index=2)
+
+        torch._dynamo.reset()
+        ours = torch.randn(shape, requires_grad=True)
+        theirs = ours.detach().clone().requires_grad_()
+        torch.compile(function, backend="zefuse")(ours).sum().backward()
+        function(theirs).sum().backward()
+        torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
+        assert ours.grad is not None and theirs.grad is not None
+        zeros = theirs.grad == 0
+        assert torch.equal(ours.grad.signbit()[zeros], theirs.grad.signbit()[zeros])

@@ -242,6 +242,24 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = No
     return torch.where(place < steps // 2, first + step * place, last - step * (steps - 1 - place)).to(dtype)
 
 
+def nll_loss_backward(
+    grad_output: torch.Tensor, self: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int,
+    ignore_index: int, total_weight: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """torch's own multiplies one-hot rows: it makes -0.0 of what is ignored, and NaN of the other classes where a gradient or a weight is
+    infinite. Eager writes the target's element of zeros."""
+    ones = torch._decomp.decompositions._nll_loss_backward
+    factor = torch.ones_like(grad_output)
+    hit = ones(factor, self, target, None, 2, ignore_index, total_weight) != 0
+    channel = 0 if self.dim() < 2 else 1
+    gradient = -(grad_output / total_weight if reduction == 1 else grad_output)
+    if self.dim() > gradient.dim() > 0:
+        gradient = gradient.unsqueeze(channel)
+    if weight is not None:
+        gradient = gradient * weight.reshape([-1 if dim == channel else 1 for dim in range(self.dim())])
+    return torch.where(hit, gradient, 0.0).to(self.dtype)
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
@@ -257,6 +275,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.linspace.Tensor_Scalar: linspace,
         aten.linspace.Tensor_Tensor: linspace,
         aten.masked_scatter.default: masked_scatter,
+        aten.nll_loss_backward.default: nll_loss_backward,
+        aten.nll_loss2d_backward.default: nll_loss_backward,
         aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.nan_to_num.default: nan_to_num,
