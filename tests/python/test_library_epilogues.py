@@ -192,3 +192,22 @@ def test_an_epilogue_that_is_left_out_says_why(function: Callable[..., Any], wor
     if words is not None:
         assert any(words in reason for reason in reasons), explanation
         assert "did not take what follows" in str(explanation)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu6", "hardswish", "silu"])
+@pytest.mark.parametrize(("channels", "groups", "window"), [(24, 1, 1), (40, 40, 3), (96, 3, 3)])
+def test_what_follows_a_convolution_of_our_own(activation: str, channels: int, groups: int, window: int) -> None:
+    """Products in panels, Winograd's filtering of groups, and a pass behind depthwise ones, with a residual and NaN."""
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(channels, channels, window, padding=window // 2, groups=groups), torch.nn.BatchNorm2d(channels)
+    ).eval()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return getattr(F, activation)(layers(x) + x)
+
+    x = torch.randn(2, channels, 14, 15)
+    compiled = torch.compile(function, backend="zefuse")
+    for number in (0.0, float("nan"), float("inf"), -float("inf")):
+        x[1, 3, 2, 5] = number
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-4, equal_nan=True)
