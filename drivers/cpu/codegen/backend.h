@@ -30,8 +30,8 @@ void useMaxInstructions(llvm::Module& module);
 // Integers are added up to one number in a tree whose vectors keep their width. LLVM 22 puts vpdpbusd or vpsadbw in the
 // place of one that becomes narrower, and then leaves out those of the instruction's sums beyond the first.
 void addUpInOneWidth(llvm::Module& module);
-// select(c, x, what is there), stored there, is stored whole. LLVM makes a masked store of it, which takes AMD's
-// processors ten times as long without AVX-512's masks, and what is read there next waits for it on all of them.
+// select(c, x, what is there), stored there, is stored whole. LLVM 22 makes a masked store of it, with which a maximum
+// over places took 2.4 times as long (AVX2, an AMD EPYC).
 void keepWholeStores(llvm::Module& module);
 // Two lanes of 64 bits repeated to a register's eight are converted between integers and floats as they are. Where only
 // the first two results are read, LLVM 22 takes the first lane twice.
