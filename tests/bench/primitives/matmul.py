@@ -1,6 +1,7 @@
 """primitives::Matmul against torch eager, alternating in one process.
 
-    ninja -C build/<dir> zefuse_primitives_probe && python tests/bench/primitives/matmul.py build/<dir>/lib/libzefuse_primitives_probe.so [threads]
+    ninja -C build/<dir> zefuse_primitives_probe && \\
+    python tests/bench/primitives/matmul.py build/<dir>/lib/libzefuse_primitives_probe.so [threads]
 
 Prints the best microseconds of many alternating calls: other work on the machine only ever adds time. Ratios of one run
 count, absolute times do not.

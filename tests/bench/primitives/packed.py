@@ -1,6 +1,7 @@
 """Linear layers of f32 whose weight is packed once: eager, and the ways that zefuse has, in turns.
 
-    ninja -C build/<dir> zefuse_primitives_probe && python tests/bench/primitives/packed.py build/<dir>/lib/libzefuse_primitives_probe.so [SHAPE ..]
+    ninja -C build/<dir> zefuse_primitives_probe && \\
+    python tests/bench/primitives/packed.py build/<dir>/lib/libzefuse_primitives_probe.so [SHAPE ..]
 
 Median processor time of one thread, microseconds, and what each way is of eager's speed; a shape is rows x K x columns.
 With the environment of "AVX2 alone" (docs/cpu_speed.md) as a processor without AVX-512 does it. `--threads`: wall time.

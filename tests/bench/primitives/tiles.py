@@ -1,6 +1,7 @@
 """Products of bf16 whose right side nobody packs: eager, oneDNN's blocked product and what zefuse takes, in turns.
 
-    ninja -C build/<dir> zefuse_primitives_probe && python tests/bench/primitives/tiles.py build/<dir>/lib/libzefuse_primitives_probe.so [--random N]
+    ninja -C build/<dir> zefuse_primitives_probe && \\
+    python tests/bench/primitives/tiles.py build/<dir>/lib/libzefuse_primitives_probe.so [--random N]
 
 Least processor time of one thread, microseconds; a row says which form it is: a weight's gradient (x^T dy), a forward
 product (x w^T), a gradient by the input (dy w). `--random`: shapes drawn at random, and where the choice lost.
