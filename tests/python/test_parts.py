@@ -323,20 +323,20 @@ class Experts(torch.nn.Module):
         return result
 
 
-def test_a_mixture_by_indices_is_one_graph_with_dynamos_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixture_by_indices_is_one_graph_with_dynamos_switch() -> None:
     model, rows = Experts(), torch.randn(20, 8)
     without = explain(model, rows)
     assert "capture_dynamic_output_shape_ops" in without.nothing_compiled
-    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
-    explanation = explain(model, rows)
-    assert len(explanation.graphs) == 2 and not explanation.graph_breaks  # and its backward
-    torch._dynamo.reset()
-    compiled = torch.compile(model, backend="zefuse")
-    for number in (20, 7, 2):
-        given = torch.randn(number, 8)
-        gradients = []
-        for run in (model, compiled):
-            result = run(given)
-            gradients.append(torch.autograd.grad(result.square().sum(), list(model.parameters())))
-        assert relative_error(result, model(given)) < 1e-5
-        assert relative_error(gradients[1], gradients[0]) < 1e-5
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        explanation = explain(model, rows)
+        assert len(explanation.graphs) == 2 and not explanation.graph_breaks  # and its backward
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="zefuse")
+        for number in (20, 7, 2):
+            given = torch.randn(number, 8)
+            gradients = []
+            for run in (model, compiled):
+                result = run(given)
+                gradients.append(torch.autograd.grad(result.square().sum(), list(model.parameters())))
+            assert relative_error(result, model(given)) < 1e-5
+            assert relative_error(gradients[1], gradients[0]) < 1e-5
