@@ -149,14 +149,13 @@ template <int rows, Ahead ahead, bool in_place>
     multiplyPanels<lanes, rows, panels, ahead, 2, packed_rows>(strip.data, group.panel + before, panel_step,
                                                                group.depth, group.next + before, result(0), strip.row,
                                                                ShortPostOps{own});
-    column += panels * columns_of;
   };
   constexpr int wide = panels_at_once<rows>;
   const int64_t whole = wholeColumns(group.columns);
-  while (column + wide * columns_of <= whole)
+  for (; column + wide * columns_of <= whole; column += wide * columns_of)
     multiply(std::integral_constant<int, wide>());
   if constexpr (wide > 1)
-    while (column < whole)
+    for (; column < whole; column += columns_of)
       multiply(std::integral_constant<int, 1>());
   const int64_t rest = group.columns - column;
   if (rest == 0)
