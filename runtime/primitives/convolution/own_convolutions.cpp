@@ -21,6 +21,17 @@ using plan::DType;
 
 namespace {
 
+bool isWide(const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; }
+
+// Whether the convolution is of f32 alone, but for what its post-ops read.
+bool isWide(const ConvolutionDesc& desc) {
+  return isWide(desc.input) && isWide(desc.weight) && isWide(desc.out) && isWide(desc.bias);
+}
+
+bool readsWide(const std::vector<PostOpDesc>& post_ops) {
+  return std::ranges::all_of(post_ops, [](const PostOpDesc& op) { return isWide(op.operand); });
+}
+
 // Which dimensions of an image are a row's places, the rows and the slices for Winograd's filtering, that of windows of
 // 3 places, or 3 rows of these: those of 3 come last. 0: none.
 struct WinogradAxes {
@@ -110,9 +121,6 @@ void carryOutBy(Sequence& sequence, const std::shared_ptr<Step>& step, const Ten
 std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   const bool transposed = desc_.kind == ConvolutionKind::transposed, gradient = desc_.kind == ConvolutionKind::weights;
   const auto& window = gradient ? desc_.out.sizes : desc_.weight.sizes;
-  auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
-  const bool operands = std::all_of(desc_.post_ops.begin(), desc_.post_ops.end(),
-                                    [&](const PostOpDesc& op) { return isWide(op.operand); });
   if (window.size() < 3 || window.size() > 5)
     return std::nullopt;
   const WinogradAxes axes = winogradAxes(window);
@@ -124,8 +132,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchWinograd() {
   // A gradient's windows are written as they lie: only slices of one may come from behind the rows.
   const bool moved = axes.slices > axes.rows && window_slices > 1;
   if (window[axes.places] != 3 || (!flat && window_rows != 3) || (gradient && (flat || moved || desc_.groups != 1)) ||
-      desc_.stride != std::vector<int64_t>(window.size() - 2, 1) || !isWide(desc_.input) || !isWide(desc_.weight) ||
-      !isWide(desc_.out) || !isWide(desc_.bias) || !operands)
+      desc_.stride != std::vector<int64_t>(window.size() - 2, 1) || !isWide(desc_) || !readsWide(desc_.post_ops))
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = transposed, .padded = false});
   auto image = [&](const TensorDesc& tensor) {
@@ -191,10 +198,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchSequenceProd
   if (desc_.kind != ConvolutionKind::forward || desc_.stride.size() != 1 || desc_.groups != 1 ||
       desc_.dilation[0] != 1 || desc_.padding[0] != 0)  // its zeros times infinite weights would be NaN
     return std::nullopt;
-  auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
-  auto isOperand = [&](const PostOpDesc& op) { return isWide(op.operand); };
-  if (!isWide(desc_.input) || !isWide(desc_.weight) || !isWide(desc_.out) || !isWide(desc_.bias) ||
-      !std::ranges::all_of(desc_.post_ops, isOperand))
+  if (!isWide(desc_) || !readsWide(desc_.post_ops))
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = false, .padded = false});
   const SequenceProductShape shape{plan.input, plan.out, plan.given, desc_.stride[0], plan.tail, plan.bias.has_value()};
@@ -250,13 +254,11 @@ bool PreparedConvolution::tailByPass(Plan& plan, Kind kind, std::string& why) {
 std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanels() {
   const bool transposed = desc_.kind == ConvolutionKind::transposed;
   const size_t rank = desc_.out.sizes.size();
-  auto isWide = [](const std::optional<TensorDesc>& tensor) { return !tensor || tensor->dtype == DType::f32; };
   for (size_t d = 2; d < rank; ++d)
     if (desc_.weight.sizes[d] != 1 || desc_.stride[d - 2] != 1 || desc_.padding[d - 2] != 0 ||
         desc_.out.sizes[d] != desc_.input.sizes[d])
       return std::nullopt;
-  if (desc_.kind == ConvolutionKind::weights || desc_.groups != 1 || !isWide(desc_.input) || !isWide(desc_.weight) ||
-      !isWide(desc_.out) || !isWide(desc_.bias))
+  if (desc_.kind == ConvolutionKind::weights || desc_.groups != 1 || !isWide(desc_))
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = false, .padded = false});
   const int64_t images = plan.out.sizes[0], out = plan.out.sizes[1], in = plan.input.sizes[1];
@@ -293,7 +295,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanels() {
 std::optional<PreparedConvolution::Plan> PreparedConvolution::searchPanelGradient() {
   const size_t rank = desc_.stride.size();
   if (desc_.kind != ConvolutionKind::weights || desc_.groups != 1 || !panelGradientAvailable() || rank > 3 ||
-      desc_.input.dtype != DType::f32 || desc_.weight.dtype != DType::f32 || desc_.out.dtype != DType::f32)
+      !isWide(desc_))
     return std::nullopt;
   Plan plan = makePlan({.widen = false, .channels_last = true, .mirrored = false, .padded = false});
   const size_t missing = 3 - rank;
@@ -320,10 +322,7 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::searchOwnDepthwise
   if (!isDepthwise(desc_) || !depthwiseAvailable() || hasCodes(desc_.input))
     return std::nullopt;
   const bool transposed = desc_.kind == ConvolutionKind::transposed, gradient = desc_.kind == ConvolutionKind::weights;
-  auto isNarrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype != DType::f32; };
-  bool narrow = isNarrow(desc_.input) || isNarrow(desc_.weight) || isNarrow(desc_.out) || isNarrow(desc_.bias);
-  for (const PostOpDesc& op : desc_.post_ops)
-    narrow |= isNarrow(op.operand);
+  const bool narrow = !isWide(desc_) || !readsWide(desc_.post_ops);
   Plan plan = makePlan({.widen = narrow, .channels_last = true, .mirrored = false, .padded = false});
   const size_t rank = desc_.stride.size(), missing = 3 - rank;
   // Dimensions that are not there have one place.

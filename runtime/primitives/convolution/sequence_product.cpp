@@ -44,10 +44,9 @@ std::shared_ptr<SequenceProductStep> SequenceProductStep::build(Sequence& sequen
   if (shape.has_bias)
     desc.bias = TensorDesc{DType::f32, {results}, {1}};
   std::shared_ptr<SequenceProductStep> step(new SequenceProductStep());
-  for (const TailOp& op : shape.post_ops) {
-    step->slots_.push_back(op.slot);
+  for (const TailOp& op : shape.post_ops)
     desc.post_ops.push_back({op.kind, op.slot < 0 ? std::nullopt : std::optional(rowsOf(op.operand))});
-  }
+  step->post_ops_ = shape.post_ops.size();
   desc.pack_b = true;
   auto product = Matmul::get(desc);
   if (!product.ok())
@@ -80,9 +79,7 @@ void SequenceProductStep::pack(const void* weight, void* packed) const {
 void SequenceProductStep::run(std::span<void* const> addresses, std::byte* scratch) const {
   if (!packed_)
     pack(addresses[slotB], addresses[slotWeights]);
-  std::vector<const void*> operands;
-  for (int slot : slots_)
-    operands.push_back(slot < 0 ? nullptr : addresses[size_t(slot)]);
+  const std::span<const void* const> operands(addresses.data() + firstOperand, post_ops_);
   Primitive::Arguments call{addresses[slotA],
                             addresses[slotWeights],
                             has_bias_ ? addresses[slotBias] : nullptr,

@@ -15,7 +15,7 @@ struct SequenceProductShape {
   TensorDesc input, out;  // [N, C, L] and [N, O, places], f32, channels contiguous, no padding
   TensorDesc weight;      // [O, C, window], as it lies
   int64_t stride;
-  std::vector<TailOp> post_ops;  // operands have three dimensions
+  std::vector<TailOp> post_ops;  // all of the call's, in order; operands have three dimensions
   bool has_bias;
 };
 
@@ -39,7 +39,7 @@ private:
 
   TensorDesc weight_, ordered_;  // as it lies, and [O, window, C] by the strides of the first's dimensions
   std::shared_ptr<const Matmul> product_;
-  std::vector<int> slots_;  // of the post-ops' operands; -1: none
+  size_t post_ops_ = 0;
   bool has_bias_ = false, packed_ = false;
   size_t scratch_at_ = 0;
 };

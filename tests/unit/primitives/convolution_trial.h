@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "runtime/primitives/convolution/convolution.h"
+#include "runtime/primitives/core/team.h"
 #include "tests/unit/primitives/reference.h"
 
 namespace zefuse::primitives::testing {
@@ -172,5 +174,19 @@ struct Trial {
     EXPECT_LE(worst / scale, desc.out.dtype == DType::bf16 ? 1.2e-2 : 2e-6) << toString(desc) << "\n" << implementation;
   }
 };
+
+// Each sum has one order, whatever the number of threads. Leaves maxThreads() at the last number tried.
+inline void expectBitsOfAnyThreads(const ConvolutionDesc& desc) {
+  std::vector<float> first;
+  for (int threads : {1, 2, 3, 16}) {
+    setMaxThreads(threads);
+    Trial trial(desc);
+    trial.run();
+    if (first.empty())
+      first = trial.out.wide;
+    // NaN is equal to itself that way: it stands behind the result.
+    EXPECT_EQ(std::memcmp(trial.out.wide.data(), first.data(), first.size() * sizeof(float)), 0) << threads;
+  }
+}
 
 }  // namespace zefuse::primitives::testing
